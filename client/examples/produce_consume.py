@@ -14,7 +14,7 @@ with Producer(bootstrap_servers=bootstrap) as producer:
 def acknowledged(offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
     """A later poll or commit_sync calls this for each partition."""
     if error:
-        print(f"REFUSED, so they come again: {offsets}: {error}")
+        print(f"REFUSED, so they are delivered again: {offsets}: {error}")
 
 
 jobs = {"share.acquire.mode": "record_limit", "max.poll.records": 1}  # one at a time; see docs/howto/jobs.md

@@ -57,7 +57,7 @@ def check_packing(config: Settings, given: Container[str]) -> None:
     for other, name in LEVELS.items():
         if name in given and other is not kind:
             raise ConfigError(
-                f"{name} is set, and {TYPE} is {kind.label!r}, so it would count for nothing; leave it out, or set "
+                f"{name} is set, but {TYPE} is {kind.label!r}, so it would have no effect; leave it out, or set "
                 f"{TYPE}={other.label}"
             )
     if kind is Compression.GZIP and config[LEVELS[kind]] == 0:

@@ -33,7 +33,7 @@ def outdated(subject: str, path: str, begins: datetime, ends: datetime, now: dat
         return f"the certificate of {subject} in {path} expired at {ends:%Y-%m-%d %H:%M:%S} UTC; renew it"
     if now < begins:
         return (
-            f"the certificate of {subject} in {path} is valid only from {begins:%Y-%m-%d %H:%M:%S} UTC, and here it is "
+            f"the certificate of {subject} in {path} is valid only from {begins:%Y-%m-%d %H:%M:%S} UTC, but here it is "
             f"{now:%Y-%m-%d %H:%M:%S} UTC; check this machine's clock"
         )
     return ""

@@ -51,7 +51,7 @@ class GroupLogCodec:
             message = pb.GroupRecord.FromString(data)
         except DecodeError as error:
             raise ValueError(
-                f"group log entry of type {kind}: {len(data)} bytes are no GroupRecord: {error}"
+                f"group log entry of type {kind}: {len(data)} bytes are not a GroupRecord: {error}"
             ) from error
         if message.record_version != RECORD_VERSION:
             return None

@@ -233,7 +233,7 @@ class _ShareStream:
             elif writer.done() and not writer.cancelled() and (broken := writer.exception()) is not None:
                 log.info("share_stream_answer_failed", cause=str(broken), effect="the share stream ends")
         finally:
-            # Report the connection loss before any await: requests that end with it must not be answered as if it had
+            # Report the connection loss before any await: requests that the loss ends must not be answered as if it had
             # not happened.
             if timer is not None:
                 timer.cancel()

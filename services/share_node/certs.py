@@ -304,7 +304,7 @@ def certs(folder: Path, clients: tuple[str, ...], hosts: tuple[str, ...]) -> Non
         given = click.get_current_context().get_parameter_source("hosts") is not ParameterSource.DEFAULT
         if given and (missing := sorted(set(hosts) - _hosts_of(at / f"{NODE}.crt"))):
             click.echo(
-                f"{printable(str(at))}/{NODE}.crt is kept, and is not for {', '.join(missing)}; remove it to have it "
+                f"{printable(str(at))}/{NODE}.crt is kept, but is not for {', '.join(missing)}; remove it to have it "
                 "made again",
                 err=True,
             )

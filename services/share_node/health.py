@@ -41,7 +41,7 @@ def address_of(settings: Settings) -> str:
     host, port = settings[LISTEN_HOST], settings[setting]
     if port < 0:
         raise SettingsError(
-            f"the process serves TLS, and this check does not speak it; give the process a port for health alone with "
+            f"the process serves TLS, but this check does not speak it; give the process a port for health alone with "
             f"{setting.environment}"
         )
     if port == 0:

@@ -69,12 +69,12 @@ class Console:
             except SaslAuthenticationFailedError as error:
                 if not self._served:
                     raise
-                warn(f"records come again with a token or password that is accepted: {error.name}: {error.message}")
+                warn(f"records arrive again once a token or password is accepted: {error.name}: {error.message}")
                 continue
             except (GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:
                 if not self._served:
                     raise
-                warn(f"a right was taken away; records come again when it is back: {error.name}: {error.message}")
+                warn(f"a right was taken away; records arrive again when it is back: {error.name}: {error.message}")
                 continue
             self._served = self._served or consumer.acquisition_lock_timeout_ms() is not None
             if messages:
@@ -107,7 +107,7 @@ class Console:
         try:
             consumer.close(LEAVE_S)
         except (KafkaError, ConcurrentModificationError) as error:
-            warn(f"could not leave the group in good order, so its records come again when their locks end: {error}")
+            warn(f"could not leave the group cleanly, so its records are redelivered when their locks end: {error}")
         said = f"Processed a total of {self.processed} messages"
         click.echo(f"{said}; standard output took no more" if self._writing else said, err=True)
 

@@ -99,7 +99,7 @@ class Verification:
         try:
             consumer.close(LEAVE_S)
         except (KafkaError, ConcurrentModificationError) as error:
-            warn(f"could not leave the group in good order, so its records come again when their locks end: {error}")
+            warn(f"could not leave the group cleanly, so its records are redelivered when their locks end: {error}")
 
     def close(self, consumer: ConsoleConsumer) -> None:
         """Send the last acknowledgements, print their outcomes, leave the group."""

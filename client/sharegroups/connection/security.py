@@ -72,7 +72,9 @@ def transport_for(config: Config) -> GrpcTransport:
 def _warn_if_readable(setting: str, path: str) -> None:
     """Log once for each file that every user of the machine can read the secret in it (CM-204)."""
     if cause := readable_by_all(path):
-        log.warning("%s: %s. Who reads it can do what this client may do; try: chmod o= %s", setting, cause, path)
+        log.warning(
+            "%s: %s. Anyone who reads it can do what this client may do; try: chmod o= %s", setting, cause, path
+        )
 
 
 def plaintext_refusal(config: Config, secret: str) -> Callable[[str], str] | None:

@@ -160,7 +160,7 @@ def _say(options: Any, host: str, tls: object, given: Mapping[str, Any]) -> None
         click.echo(f"console {address} of the cluster at {cluster}; Ctrl-C stops it")
     elif options.link:
         click.echo(f"console {address}sign-in?link={options.link}")
-        print_stderr("Who opens this link has your rights; Ctrl-C stops the console, and ends the link.")
+        print_stderr("Anyone who opens this link has your rights; Ctrl-C stops the console, and ends the link.")
     else:
         click.echo(f"console {address} of the cluster at {cluster}; its users sign in")
     if not (options.local or options.link) and any(name.startswith("sasl.") for name in given):

@@ -235,7 +235,7 @@ def narrowed(queue: Queue, places: Places | None, shown: Queue | None) -> Queue:
     partitions = dict(queue.partitions)
     if shown is not None:
         if shown.topic_id != queue.topic_id:
-            raise RefusedError(f"{queue.topic} was made again since it was shown; nothing was done. Show it again.")
+            raise RefusedError(f"{queue.topic} was created again since it was shown; nothing was done. Show it again.")
         partitions = {
             number: Bounds(bounds.start, max(bounds.start, min(bounds.end, shown.partitions[number].end)))
             for number, bounds in partitions.items()

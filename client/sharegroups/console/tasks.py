@@ -148,8 +148,8 @@ class Tasks:
                 )
         if sum(each.session is task.session for each in running) >= OF_USER_MAX or len(running) >= WAITING_MAX:
             raise BusyError(
-                f"{len(running)} tasks run or wait in this console, {OF_USER_MAX} of one user and {WAITING_MAX} in all "
-                "may. Try again when one has ended."
+                f"{len(running)} tasks run or wait here; at most {OF_USER_MAX} of one user and {WAITING_MAX} in all "
+                "may do so. Try again when one has ended."
             )
         over = [name for name, each in self._tasks.items() if each.is_over]
         for name in over[: max(len(over) - KEPT_MAX + 1, 0)]:

@@ -83,7 +83,7 @@ class Transactions:
         """Raise IllegalStateError if a producer with a transactional id sends a record outside a transaction."""
         if self._sender.transaction is not None and not self._open:
             raise IllegalStateError(
-                "this producer has a transactional.id, and no transaction is open; produce inside "
+                "this producer has a transactional.id, but no transaction is open; produce inside "
                 "`with producer.transaction():`, or leave transactional.id out"
             )
 

@@ -146,7 +146,7 @@ def check_cluster(data: Path, cluster_id: str) -> str:
     known = note.read_text().strip() if note.exists() else ""
     if known and cluster_id and known != cluster_id:
         raise FolderError(
-            f"directory {data} holds positions and rows of cluster {known}, and this store is of cluster {cluster_id}; "
+            f"directory {data} holds positions and rows of cluster {known}, but this store is of cluster {cluster_id}; "
             "give another directory with --data, or remove this one"
         )
     return known

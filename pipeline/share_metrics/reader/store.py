@@ -372,7 +372,7 @@ def _tls_options(parts: SplitResult, access: StoreAccess) -> dict[str, str]:
     if not access.tls:
         return {}
     if not parts.scheme.startswith("rediss"):
-        raise ValueError("store.ssl.* is set, and connections would not be encrypted; expected a URL with rediss://")
+        raise ValueError("store.ssl.* is set, but connections would not be encrypted; expected a URL with rediss://")
     options = access.tls.options()
     if twice := sorted(options.keys() & dict(parse_qsl(parts.query)).keys()):
         raise ValueError(
@@ -385,7 +385,7 @@ def _user(parts: SplitResult, access: StoreAccess) -> str:
     """The store's user, "" for its default one. Raises ValueError when two are named."""
     named = parts.username or ""
     if access.username and named and access.username != named:
-        raise ValueError(f"the store URL names the user {named}, and store.username is {access.username}")
+        raise ValueError(f"the store URL names the user {named}, but store.username is {access.username}")
     return access.username or named
 
 

@@ -222,7 +222,7 @@ class _Sources:
             names = ", ".join(sorted({one.name for one in topics if one.deleted_ms is None})) or "none"
             where = str(self._data) if self._store is None else "the cluster"
             raise UnknownTopicError(
-                f"{where} has no topic {topic!r}, nor any that was deleted of late; it has: {names}"
+                f"{where} has no topic {topic!r}, nor one that was deleted recently; it has: {names}"
             ) from None
         return [TopicLife(topic, topic)]
 

@@ -188,7 +188,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
         end.strftime(form),
         window_s,
         lines_of(done, names, points, claims(streams, begin)),
-        # Without findings of a kind, skip its query.
+        # Skip the query for a kind that has no findings.
         poison=_rows(poison, names) if counts.poison else [],
         stalls=_rows(still.orderBy(F.desc("kind"), F.desc("window"), *KEY), names) if counts.stalls else [],
         episodes=_rows(runs, names) if counts.stalls else [],

@@ -129,7 +129,7 @@ def check_submitted(submitted: Mapping[str, str], master: str | None) -> str:
     chosen = submitted[_MASTER]
     if master not in {None, chosen}:
         raise SparkStartError(
-            f"spark-submit runs this with master {chosen}, and the command says --master {master}; leave out the "
+            f"spark-submit runs this with master {chosen}, but the command says --master {master}; leave out the "
             f"latter, or give it to spark-submit instead"
         )
     return chosen

@@ -57,7 +57,7 @@ def group_deletion(group: Group, view: TopicsView, fresh: bool) -> tuple[Lifecyc
             found.setdefault(topic_id, set()).update(range(topic.partitions))
         elif not fresh:
             raise CoordinatorLoadInProgressError(
-                f"the state of a topic of group {group.group_id} is being deleted, and the cluster's metadata were not "
+                f"the state of a topic of group {group.group_id} is being deleted, and the cluster's metadata was not "
                 "read again since this node took the group over; try again"
             )
     names = {topic_id: topic.name if (topic := view.by_id(topic_id)) else UNKNOWN_NAME for topic_id in found}

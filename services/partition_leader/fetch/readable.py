@@ -48,6 +48,6 @@ def refusal(batch: LogBatch, offset: int, kinds: frozenset[int]) -> UnsupportedC
         how = f"with {kind.label}"
         what = f"{install_command(kind)} where it runs, with a version that has that extra"
     return UnsupportedCompressionTypeError(
-        f"the record at offset {max(offset, batch.base_offset)} is in a batch that is compressed {how}, and this "
+        f"the record at offset {max(offset, batch.base_offset)} is in a batch that is compressed {how}, but this "
         f"member reads {known}. Try: {what}; or leave the record to another member"
     )

@@ -114,9 +114,9 @@ class DelayReports:
             sums={"records": more},
             **self._names(key),
             bound=f"{IN_A_ROW_MAX} times in a row",
-            effect="after so many in a row a delivery counts, so that the records reach share.delivery.count.limit "
-            "though no handler began",
-            try_next="find out why members take records that they do not begin: workers that are restarted in a row, "
+            effect="after that many in a row the next delivery counts, so the records reach share.delivery.count.limit "
+            "although no handler began",
+            try_next="find out why members take records that they do not begin: workers that are restarted repeatedly, "
             "or jobs that take much longer than before; `sharegroups groups explain` says how often for each record",
         )
 

@@ -35,7 +35,7 @@ async def admitted(quota: CallerQuota, request: ProduceRequest) -> KafkaError | 
             raise
         if not stays:
             quota.give_back(size)
-            return NotLeaderOrFollowerError("this node is shutting down; nothing was stored, try again at the next one")
+            return NotLeaderOrFollowerError("this node is shutting down; nothing was stored; try the new leader")
     return None
 
 

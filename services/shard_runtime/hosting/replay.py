@@ -228,7 +228,7 @@ def _not_served(entry: Entry, found: DamagedEntry) -> BrokenRecordError:
         f"entry {entry.id} of {found.stream} (type {entry.kind!r}, {len(entry.record)} bytes) "
         f"{found.found.rstrip('.')}. This shard is not served "
         "before that is settled; the others are. Restore the store from a copy, or go on "
-        "without the entry, and with what it changed lost: "
+        "without the entry, which loses what it changed: "
         f"sharegroups state repair --kind {kind} --shard {name} --choose skip",
         found,
     )

@@ -153,7 +153,7 @@ class NodeCertificates:
                 log.error("certificates_unusable", cause=reason, effect="this node keeps those that it has")
             return False
         if self._reason and found == self.current:
-            log.info("certificates_usable_again", effect="the files have again what this node uses")
+            log.info("certificates_usable_again", effect="the files again contain what this node uses")
         self._reason = ""
         if found != self.current:
             self.current = found

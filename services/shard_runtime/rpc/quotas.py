@@ -31,11 +31,11 @@ from kip932.quotas import (
 #: How much of a quota may be used at once if it has not been used recently, in ms. As in Kafka, where the window of a
 #: quota is 1 s, and that of mutations is some ten times as long.
 BURST_MS: Final = {PRODUCER_BYTE_RATE: 1_000, CONSUMER_BYTE_RATE: 1_000, MUTATION_RATE: 10_000}
-#: For how long a client is asked to wait at most. It is asked again afterwards.
+#: The longest that a client is asked to wait. It is asked again afterwards.
 THROTTLE_MAX_MS: Final = 30_000
-#: For how long a request waits at this node at most, because its client did not wait, or others used the quota.
+#: The longest that a request waits at this node, because its client did not wait, or others used the quota.
 WAIT_MAX_MS: Final = 10_000
-#: The most users, client ids and pairs of both of which the use is known. Further ones share one quota.
+#: The most users, client ids and pairs of both whose use is counted. Any others share one quota.
 TRACKED_MAX: Final = 10_000
 #: How often room for further ones is looked for while there is none.
 _SWEEP_MS: Final = 1_000

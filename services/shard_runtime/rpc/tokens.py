@@ -234,7 +234,7 @@ def _caller(claims: Mapping[str, Any], policy: Policy, now_s: float) -> Caller:
     if begins_s is not None and now_s < begins_s - policy.skew_s:
         raise RefusedTokenError(
             "not yet valid",
-            f"the token is valid only from {time_text(begins_s)}, and here it is {time_text(now_s)}; check the clocks",
+            f"the token is valid only from {time_text(begins_s)}, but here it is {time_text(now_s)}; check the clocks",
         )
     if policy.issuer and claims.get("iss") != policy.issuer:
         raise RefusedTokenError(

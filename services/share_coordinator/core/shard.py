@@ -354,8 +354,8 @@ class ShareStateShard:
             self._cold_deadline = now_ms + self._cold_interval_ms
 
     def _sweep(self, now_ms: int) -> list[ShareCommand]:
-        """Return one slice of the sweep, which is repeated until nothing is left to remove. It needs complete metadata:
-        only these prove that a topic was deleted."""
+        """Return one slice of the sweep, which is repeated until nothing is left to remove. Needs complete metadata:
+        nothing less proves that a topic was deleted."""
         self._sweep_deadline = now_ms + _SWEEP_RETRY_MS
         if self._sweep_since is None or not self._metadata.settled_since(self._sweep_since):
             return []
@@ -469,8 +469,9 @@ def check_batches(key: SharePartitionKey, batches: Sequence[StateBatch]) -> None
         first, last, state, count, until = batch
         if first > last or state not in _STORABLE or count < 0 or (until and (until < 0 or state != STATE_AVAILABLE)):
             raise InvalidRequestError(
-                f"{key.text}: state batch {batch} (first-last:state:count@not_before_ms) is not valid; expected first "
-                f"<= last, state one of {sorted(_STORABLE)}, count >= 0, not_before_ms >= 0, and 0 but with state 0"
+                f"{key.text}: state batch {batch} (first-last:state:count@not_before_ms) is not valid; expected "
+                f"first <= last, state one of {sorted(_STORABLE)}, count >= 0, not_before_ms >= 0, and 0 unless the "
+                "state is 0"
             )
 
 

@@ -76,10 +76,10 @@ def decode(data: bytes) -> Manifest:
     if kind != _FORMAT:
         raise ManifestError(f"its format is {kind!r}, expected {_FORMAT!r}")
     if version != VERSION:
-        raise ManifestError(f"its version is {version}, this build reads {VERSION}: restore it with a newer build")
+        raise ManifestError(f"its version is {version}, but this build reads {VERSION}: restore it with a newer build")
     expected = _checksum({"format": kind, "version": version, **document})
     if checksum != expected:
-        raise ManifestError(f"it is damaged: its checksum is {checksum}, its content gives {expected}")
+        raise ManifestError(f"it is damaged: its checksum is {checksum}, but its content gives {expected}")
     try:
         return _manifest(document)
     except (KeyError, TypeError) as error:

@@ -210,7 +210,9 @@ def items(directory: Path, segment: Segment) -> Iterator[Item]:
 def _items(path: Path, file: IO[bytes], segment: Segment) -> Iterator[Item]:
     size = os.fstat(file.fileno()).st_size
     if size != segment.bytes:
-        raise BackupFilesError(f"{path} has {size} bytes, the manifest says {segment.bytes}; this backup is not whole")
+        raise BackupFilesError(
+            f"{path} has {size} bytes, but the manifest says {segment.bytes}; this backup is not whole"
+        )
     header = file.read(len(HEADER))
     if header != HEADER:
         raise BackupFilesError(f"{path} is damaged at byte 0: it begins with {header!r}, expected {HEADER!r}")

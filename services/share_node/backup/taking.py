@@ -484,7 +484,7 @@ def _require_deleted(vanished: list[ShardId], left_out: list[str]) -> None:
     for shard in vanished:
         if shard.name.partition(":")[0] not in left_out:
             raise LogError(
-                f"the streams of {shard.tag} went while they were read, and its topic is not deleted: someone removed "
+                f"the streams of {shard.tag} vanished during the read, but its topic is not deleted: someone removed "
                 "them from the store by hand"
             )
 

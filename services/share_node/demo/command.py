@@ -149,7 +149,7 @@ def demo(
         bootstrap_server = pairs(lines_of(command_config)).get("bootstrap.servers")
         if bootstrap_server is None:
             raise click.UsageError(
-                "--command-config is for a running cluster, and none is named; expected --bootstrap-server, or "
+                "--command-config is for a running cluster, but none is named; expected --bootstrap-server, or "
                 f"bootstrap.servers in {command_config}"
             )
     if keep is not None and bootstrap_server is not None:

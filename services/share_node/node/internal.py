@@ -147,7 +147,7 @@ def warn_of_readable_secrets(settings: Settings, *names: Setting[str]) -> None:
                 "secret_readable_by_all",
                 setting=setting.name,
                 cause=cause,
-                effect="who reads it can call the cluster or its store as this node",
+                effect="anyone who reads it can call the cluster or its store as this node",
                 try_next=f"chmod o= {path}",
             )
 

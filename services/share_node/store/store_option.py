@@ -48,7 +48,7 @@ config_option: Final[Callable[[Any], Any]] = click.option(
 def url_with_password(url: str | None, variable: str) -> str:
     """Return the URL with the variable's password; without a variable, the URL as it is. Raises click.UsageError."""
     if url is None:
-        raise click.UsageError("--password-env is for the store given by --store, and none is given")
+        raise click.UsageError("--password-env is for the store given by --store, but none is given")
     if not variable:
         return url
     if variable not in os.environ:

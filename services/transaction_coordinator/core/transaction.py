@@ -333,7 +333,7 @@ def _fenced(known: Transaction, identity: Identity) -> KafkaError:
 def concurrent(identity: Identity) -> KafkaError:
     """The error to return while markers of the previous transaction are still to be written."""
     return ConcurrentTransactionsError(
-        f"the transaction of {_text(identity)} is decided, and not all of its partitions have their markers; try again"
+        f"the transaction of {_text(identity)} is decided, but not all of its partitions have their markers; try again"
     )
 
 

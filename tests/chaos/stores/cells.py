@@ -61,7 +61,7 @@ ROWS: Final[Mapping[str, Row]] = {
         "services_die",
         _embedded(f"{_KILLS}::test_an_owner_paused_beyond_its_lease_confirms_nothing_when_it_goes_on"),
     ),
-    "the only store process is stopped in good order, and started again": Row("store_restarted", _embedded()),
+    "the only store process is stopped cleanly, and started again": Row("store_restarted", _embedded()),
     "the only store process is killed": Row(
         "store_killed",
         {
@@ -72,7 +72,7 @@ ROWS: Final[Mapping[str, Row]] = {
         },
     ),
     "a replica is killed, and comes back": Row("replica_lost"),
-    "a master is stopped in good order, and started again": Row("store_restarted"),
+    "a master is stopped cleanly, and started again": Row("store_restarted"),
     "a master is killed, and a replica takes over": Row("master_killed"),
     "the same, and the replicas lagged": Row("lagging_replicas"),
     "the same, and one replica of two lagged": Row("one_lagging_replica", only="sentinel"),

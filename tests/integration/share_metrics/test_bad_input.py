@@ -97,7 +97,7 @@ def test_the_directory_of_another_cluster_is_refused_and_left_as_it_is(
     before = sorted(tmp_path.rglob("*"))
     result = ingest(world, tmp_path)
     assert result.exit_code == 1
-    assert "holds positions and rows of cluster one, and this store is of cluster two" in result.output
+    assert "holds positions and rows of cluster one, but this store is of cluster two" in result.output
     assert sorted(tmp_path.rglob("*")) == before
 
 

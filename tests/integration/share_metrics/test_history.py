@@ -304,7 +304,7 @@ def test_a_directory_is_of_one_job_and_one_cluster(tmp_path: Path) -> None:
     with owned(tmp_path, "one"):
         pass
     with (
-        pytest.raises(FolderError, match="rows of cluster one, and this store is of cluster two"),
+        pytest.raises(FolderError, match="rows of cluster one, but this store is of cluster two"),
         owned(tmp_path, "two"),
     ):
         pass

@@ -162,7 +162,7 @@ def test_where_there_is_no_state_it_says_how_far_back_it_searched(kept: Kept, tm
         metrics, ["replay", "--data", data, "--group", "G1", "--topic", "bills", "--partition", "0"]
     )
     assert unknown.exit_code == 2
-    assert f"{data} has no topic 'bills', nor any that was deleted of late; it has: orders" in unknown.output
+    assert f"{data} has no topic 'bills', nor one that was deleted recently; it has: orders" in unknown.output
     empty = asked(FIRST_TEXT, moment(950_000), "--data", str(tmp_path))
     assert f"{tmp_path} has no records of states" in empty
     assert f"{tmp_path} holds an unknown part; for what was written later, ingest again" in empty
@@ -183,4 +183,4 @@ def test_the_files_of_another_cluster_are_not_taken(kept: Kept, tmp_path: Path) 
     kept.world.redis.set("{meta}:cluster", "two")
     words = ["replay", "--data", str(tmp_path), "--store", kept.world.url, "--group", "g", "--topic", "t"]
     result = CliRunner().invoke(metrics, [*words, "--partition", "0"])
-    assert (result.exit_code, "of cluster one, and this store is of cluster two" in result.output) == (1, True)
+    assert (result.exit_code, "of cluster one, but this store is of cluster two" in result.output) == (1, True)

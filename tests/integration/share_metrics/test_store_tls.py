@@ -121,7 +121,7 @@ def test_a_reader_says_what_a_failed_connection_may_mean(
         ({"ssl_ca_location": "nowhere.crt"}, "store.ssl.ca.location=nowhere.crt: it cannot be used (No such file"),
         ({"password_location": "nowhere"}, "store.password.location=nowhere: it cannot be read"),
         ({"url": "redis://h:1"}, "expected a URL with rediss://"),
-        ({"url": "rediss://another@h:1"}, f"the store URL names the user another, and store.username is {USER}"),
+        ({"url": "rediss://another@h:1"}, f"the store URL names the user another, but store.username is {USER}"),
         ({"ssl_ca_locaton": "x"}, "Unknown setting: store.ssl.ca.locaton"),
         ({"url": ""}, "--config FILE with store.url"),
     ],

@@ -63,7 +63,7 @@ def test_what_this_build_does_not_know_is_skipped_and_broken_bytes_are_not() -> 
     codec = GroupLogCodec()
     assert codec.decode("92", b"") is None
     assert codec.decode("11", pb.GroupRecord(record_version=1).SerializeToString()) is None
-    with pytest.raises(ValueError, match="no GroupRecord"):
+    with pytest.raises(ValueError, match="not a GroupRecord"):
         codec.decode("11", b"\xff\xff")
     with pytest.raises(ValueError, match="expected group_metadata"):
         codec.decode("11", pb.GroupRecord(member_metadata=pb.ShareGroupMemberMetadata()).SerializeToString())

@@ -59,4 +59,4 @@ def test_a_certificate_out_of_its_time_is_named_with_its_file_and_the_time() -> 
     late = outdated("CN=alice", "/a.crt", BEGINS, ENDS, ENDS + second)
     assert late == "the certificate of CN=alice in /a.crt expired at 2049-01-02 03:04:05 UTC; renew it"
     early = outdated("CN=alice", "/a.crt", BEGINS, ENDS, BEGINS - second)
-    assert "is valid only from 1999-12-31 23:59:58 UTC, and here it is 1999-12-31 23:59:57 UTC" in early
+    assert "is valid only from 1999-12-31 23:59:58 UTC, but here it is 1999-12-31 23:59:57 UTC" in early

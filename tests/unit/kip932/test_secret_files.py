@@ -42,6 +42,7 @@ def test_the_mode_decides(folder: Path, mode: int, open_to_all: bool) -> None:
 def test_a_folder_that_others_cannot_enter_protects_its_files(folder: Path) -> None:
     private = folder / "private"
     private.mkdir()
+    private.chmod(0o755)
     key = private / "a.key"
     key.write_text("secret")
     key.chmod(0o644)

@@ -206,7 +206,7 @@ def test_other_hosts_at_a_second_run_are_said_to_be_without_effect(tmp_path: Pat
     assert "is kept" not in run(str(tmp_path), "--client", "alice").output
     assert "is kept" not in run(str(tmp_path), "--client", "alice", "--host", "a.example").output
     assert (
-        "node.crt is kept, and is not for b.example"
+        "node.crt is kept, but is not for b.example"
         in run(str(tmp_path), "--client", "alice", "--host", "a.example", "--host", "b.example").output
     )
 

@@ -336,7 +336,7 @@ def _check_companions(given: Given) -> None:
         raise UsageFailure("--idempotent goes with --producer, which is not given")
     if given.dead_letter_topics and not _LETTERS.keys() & set(given.shorthands):
         options = ", ".join(f"--{name}" for name in _LETTERS)
-        raise UsageFailure(f"--dead-letter-topic goes with one of {options}, and none is given")
+        raise UsageFailure(f"--dead-letter-topic goes with one of {options}, but none is given")
 
 
 def _check_shorthands(given: Given) -> None:

@@ -77,7 +77,7 @@ class Origins:
         if found.append_time_ms is not None and found.append_time_ms >= stored_ms + SKEW_MS:
             return (
                 f"{place.topic}-{place.partition} has another record at offset {origin.offset}, newer than the "
-                "letter: the topic was made again"
+                "letter: the topic was created again"
             )
         return found
 

@@ -203,7 +203,7 @@ def delete_before(admin: Admin, queue: Queue, ends: Mapping[int, int]) -> dict[i
     if described.error is not None:
         raise described.error
     if topic_id_text(described.topic_id) != queue.topic_id:
-        raise UnknownTopicIdError(f"{queue.topic} was made again meanwhile; nothing of the new one was deleted")
+        raise UnknownTopicIdError(f"{queue.topic} was created again meanwhile; nothing was deleted from the new topic")
     found = admin.delete_records({TopicPartition(queue.topic, number): end for number, end in ends.items()})
     return {place.partition: outcome for place, outcome in found.items()}
 

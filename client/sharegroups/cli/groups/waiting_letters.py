@@ -45,7 +45,7 @@ def _warn(group: str, waiting: Mapping[TopicPartition, int], becomes: str) -> No
     if letters:
         print_stderr(
             f"Warn: In group '{group}' {_many(letters)} to be written, of {_text(list(waiting))}. This change discards "
-            f"what waits: it comes into no dead-letter topic, and {becomes}. To see it written first: sharegroups "
+            f"what waits: it is written to no dead-letter topic, and {becomes}. To see it written first: sharegroups "
             f"groups describe --group {quote(group)} --verbose"
         )
 

@@ -107,7 +107,7 @@ def check_window(
     if window.end_offset < start:
         raise BrokenInvariantError(start, f"the start offset is above the end offset {window.end_offset}")
     if batches and window.end_offset != batches[-1].last:
-        raise BrokenInvariantError(batches[-1].last, f"it is the last one cached, and the end is {window.end_offset}")
+        raise BrokenInvariantError(batches[-1].last, f"it is the last one cached, but the end is {window.end_offset}")
     gap = window.open_gap
     if gap is not None and (gap[0] < start or any(True for _ in window.overlapping(gap[0], gap[0]))):
         raise BrokenInvariantError(gap[0], f"it counts as a hole, yet is cached or below start offset {start}")
@@ -116,7 +116,7 @@ def check_window(
         return
     check_locks(batches, window.locks.entries(), now_ms)
     if batches and window.front_code in (*TERMINAL_CODES, -1) and (gap is None or batches[0].last < gap[0]):
-        raise BrokenInvariantError(max(start, window.front_offset), "it is finished, yet the start offset waits at it")
+        raise BrokenInvariantError(max(start, window.front_offset), "it is finished, yet the start offset stays at it")
 
 
 def check_batch(batch: InFlightBatch) -> None:
@@ -214,4 +214,4 @@ def _check_covered(first: int, last: int, spans: Iterable[tuple[int, int]], dead
         if low <= first <= high:
             first = high + 1
     if first <= last:
-        raise BrokenInvariantError(first, f"its lock ends at {deadline}, and no lock entry does")
+        raise BrokenInvariantError(first, f"its lock ends at {deadline}, but no lock entry does")

@@ -258,7 +258,7 @@ class StoreRecordLog:
         held = self._held.get(shard)
         if held is None or held.epoch != epoch:
             found = "no claim" if held is None else f"epoch {held.epoch}"
-            raise ShardLostError(f"shard {shard.tag}: asked to write in epoch {epoch}, this process holds {found}")
+            raise ShardLostError(f"shard {shard.tag}: asked to write in epoch {epoch}, but this process holds {found}")
         if held.lost is not None:
             raise held.lost
         return held

@@ -267,7 +267,7 @@ class StoreAddress:
         """The same address with these files. Raises ValueError when they cannot be used, for a file that the URL names
         as well, and for an address without TLS."""
         if not issubclass(self._kind, SSLConnection):
-            raise ValueError("store.ssl.* is set, and connections to it would not be encrypted; expected rediss://")
+            raise ValueError("store.ssl.* is set, but connections to it would not be encrypted; expected rediss://")
         options = tls.options()
         if twice := sorted(options.keys() & self._options.keys()):
             raise ValueError(f"it has the option {twice[0]}, and store.ssl.* names another file; set one of them")
@@ -278,7 +278,7 @@ class StoreAddress:
         already, or the file cannot be used."""
         named = str(self._options.get("username") or "")
         if username and named and username != named:
-            raise ValueError(f"it names the user {named}, and store.username is {username}")
+            raise ValueError(f"it names the user {named}, but store.username is {username}")
         if password_file is None:
             options = {**self._options, "username": username or named}
             return StoreAddress(self._kind, options, self._connect_ms, None, self._tls)

@@ -44,7 +44,7 @@ def test_a_fetch_ends_before_what_the_member_cannot_read_and_another_gets_that()
         refused = await poor.fetch(readable=BASE, max_wait_ms=9_000).error()
         assert isinstance(refused, UnsupportedCompressionTypeError)
         assert refused.message == (
-            "the record at offset 4 is in a batch that is compressed with zstd, and this member reads none, gzip. Try: "
+            "the record at offset 4 is in a batch that is compressed with zstd, but this member reads none, gzip. Try: "
             "pip install 'sharegroups[zstd]' where it runs, with a version that has that extra; or leave the record to "
             "another member"
         )

@@ -42,7 +42,7 @@ async def test_a_node_that_shuts_down_refuses_what_waits_at_once_and_stores_and_
     assert loop.time() == began_s
     assert {answer.error_code for answer in answers} == {NotLeaderOrFollowerError.code}
     assert {answer.error_message for answer in answers} == {
-        "this node is shutting down; nothing was stored, try again at the next one"
+        "this node is shutting down; nothing was stored; try the new leader"
     }
     assert (stored.under_way, stored.most) == (0, most)
     assert quota.delay_ms() == pytest.approx(owed_ms - 100, abs=1)

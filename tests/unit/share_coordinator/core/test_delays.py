@@ -64,7 +64,7 @@ def test_an_instant_that_cannot_be_is_refused_and_changes_nothing(batch: tuple[i
     driver = Driver()
     driver.run(initialize(1, 0))
     before = driver.state()
-    with pytest.raises(errors.InvalidRequestError, match="not_before_ms >= 0, and 0 but with state 0"):
+    with pytest.raises(errors.InvalidRequestError, match="not_before_ms >= 0, and 0 unless the state is 0"):
         driver.run(write(batch, start=0))
     assert driver.state() == before
 

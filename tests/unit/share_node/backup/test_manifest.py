@@ -44,7 +44,7 @@ def test_a_changed_value_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"version": 2}, "its version is 2, this build reads 1: restore it with a newer build"),
+        ({"version": 2}, "its version is 2, but this build reads 1: restore it with a newer build"),
         ({"format": "tar"}, "its format is 'tar', expected 'sharegroups-backup'"),
     ],
 )

@@ -173,7 +173,7 @@ def test_a_shortened_a_longer_a_missing_and_a_swapped_file_are_refused(tmp_path:
     whole = first.read_bytes()
     for wrong in (whole[:-1], whole + b"x"):
         first.write_bytes(wrong)
-        with pytest.raises(BackupFilesError, match=f"segment-000001 has {len(wrong)} bytes, the manifest says"):
+        with pytest.raises(BackupFilesError, match=f"segment-000001 has {len(wrong)} bytes, but the manifest says"):
             read(tmp_path / "b")
     first.unlink()
     with pytest.raises(BackupFilesError, match="segment-000001 is missing"):

@@ -326,7 +326,7 @@ async def test_streams_that_go_though_their_topic_stays_end_the_backup(site: Sit
             site.store.master.effect("del", TOPIC.streams[0], None)
 
     site.before = remove
-    with pytest.raises(LogError, match="went while they were read, and its topic is not deleted"):
+    with pytest.raises(LogError, match="vanished during the read, but its topic is not deleted"):
         await site.take(tmp_path / "b")
     await site.close()
 

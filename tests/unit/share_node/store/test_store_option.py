@@ -24,7 +24,7 @@ def test_what_gives_no_password_is_refused_with_its_name(monkeypatch: pytest.Mon
     monkeypatch.delenv("STORE_PASSWORD", raising=False)
     with pytest.raises(click.UsageError, match="--password-env STORE_PASSWORD: the environment has no variable of"):
         url_with_password(URL, "STORE_PASSWORD")
-    with pytest.raises(click.UsageError, match="is for the store given by --store, and none is given"):
+    with pytest.raises(click.UsageError, match="is for the store given by --store, but none is given"):
         url_with_password(None, "STORE_PASSWORD")
     monkeypatch.setenv("STORE_PASSWORD", "secret")
     with pytest.raises(click.UsageError, match="it holds a password, and another one was given beside it") as refused:

@@ -61,5 +61,5 @@ def test_a_right_that_is_taken_away_is_printed_once_and_the_command_goes_on(
     assert (result.exit_code, result.stdout) == (0, "v0\nw0\n")
     warnings = [line for line in result.stderr.splitlines() if "acknowledgement" not in line]
     assert len(warnings) == 2, result.stderr
-    assert warnings[0].startswith("Warning: a right was taken away; records come again when it is back: ")
+    assert warnings[0].startswith("Warning: a right was taken away; records arrive again when it is back: ")
     assert warnings[1] == "Processed a total of 2 messages"

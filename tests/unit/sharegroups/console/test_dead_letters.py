@@ -213,7 +213,7 @@ def test_nothing_is_done_to_a_topic_that_was_made_again(browser: OwnConsole, fak
     fake.grow_topic(DLQ, 2)
     store(fake, DLQ, copy_of(0), copy_of(1), at_ms=1)
     for shown in (redrive, purge):
-        assert "was made again" in text_of(browser.task(browser.send(shown, "/task/confirm")))
+        assert "was created again" in text_of(browser.task(browser.send(shown, "/task/confirm")))
     assert sent(fake) == []
     assert fake.log(DLQ, 0).first == 0
     assert [line["outcome"].startswith("failed: ") for line in lines_of(audit)] == [False, True, False, True]

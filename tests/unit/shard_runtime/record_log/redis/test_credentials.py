@@ -62,5 +62,5 @@ def test_what_is_given_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"it holds a password, and store\.password\.location") as refused:
         open_store("redis://:other@h:1", access=StoreAccess(password=tmp_path / "p"))
     assert "other" not in str(refused.value).replace("another", "")
-    with pytest.raises(ValueError, match=r"it names the user a, and store.username is b"):
+    with pytest.raises(ValueError, match=r"it names the user a, but store.username is b"):
         open_store("redis://a@h:1", access=StoreAccess("b"))

@@ -293,7 +293,7 @@ async def test_a_refused_no_op_must_still_follow(error: ErrorReply, verdict: Ver
 @pytest.mark.rule("SR-9", "CM-13")
 @virtual
 async def test_an_id_refused_as_old_after_an_unknown_outcome_is_read_back_once_and_not_for_ever() -> None:
-    """The first send may take effect while the second is in flight; if it did not, another owner has claimed the
+    """The first send may take effect while the second is in flight; if it does not, another owner has claimed the
     shard."""
     landed = World()
     landed.flush.lost()

@@ -153,7 +153,7 @@ def test_without_an_operation_it_says_that_an_entry_is_about_all(fake: FakeClust
          "give it in a command of its own"),
         ("--allow-principal User:a --topic t --idempotent", "--idempotent goes with --producer, which is not given"),
         ("--allow-principal User:a --topic t --dead-letter-topic d", "--dead-letter-topic goes with one of "
-         "--worker, --operator, --redrive, and none is given"),
+         "--worker, --operator, --redrive, but none is given"),
         ("--allow-principal User:a --producer --topic t --dead-letter-topic d", "--dead-letter-topic goes with one of"),
         ("--allow-principal User:a --redrive --topic t", "--redrive needs --dead-letter-topic"),
         ("--allow-principal User:a --redrive --dead-letter-topic d", "--redrive needs --topic"),

@@ -29,7 +29,7 @@ def shown(offset: int, *words: str) -> Any:
         ("orders", 0, 0, "orders-0 does not have offset 0 any more"),
         ("orders", 0, 2, "orders-0 has no record at offset 2"),
         ("orders", 0, 4, "the batch with offsets 3 to 4 cannot be read"),
-        ("orders", 1, 0, "orders-1 has another record at offset 0, newer than the letter: the topic was made again"),
+        ("orders", 1, 0, "orders-1 has another record at offset 0, newer than the letter: the topic was created again"),
     ],
 )
 def test_why_an_origin_is_not_shown(queue: FakeCluster, topic: str, partition: int, offset: int, said: str) -> None:

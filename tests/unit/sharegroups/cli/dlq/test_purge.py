@@ -116,7 +116,7 @@ def test_a_topic_that_was_made_again_while_the_user_thought_is_left_alone(
     monkeypatch.setattr("sharegroups.cli.dlq.purge.can_ask", lambda: True)
     monkeypatch.setattr("sharegroups.cli.dlq.purge.click.confirm", thinking)
     said = purge("--all", status=1)
-    assert "dlq.orders was made again meanwhile; nothing of the new one was deleted" in said.stderr
+    assert "dlq.orders was created again meanwhile; nothing was deleted from the new topic" in said.stderr
     assert starts(queue) == (0, 0)
 
 

@@ -79,7 +79,7 @@ def test_a_letter_without_a_copy_is_redriven_from_its_origin(queue: FakeCluster)
     for offset, why in (
         (1, "orders-0 does not have offset 9 any more"),
         (2, "there is no topic gone any more"),
-        (3, "orders-1 has another record at offset 0, newer than the letter: the topic was made again"),
+        (3, "orders-1 has another record at offset 0, newer than the letter: the topic was created again"),
         (4, "orders has 2 partitions, and no partition 7"),
     ):
         assert f"Error: {DLQ}-0 offset {offset}: not redriven: {why}\n" in said

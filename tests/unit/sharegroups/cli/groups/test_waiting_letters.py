@@ -14,7 +14,7 @@ DELETE = ("groups", "delete", "--group", "g")
 DELETE_OFFSETS = ("groups", "delete-offsets", "--group", "g", "--topic", "t")
 RESET = ("groups", "reset-offsets", "--group", "g", "--topic", "t:0", "--to-earliest")
 
-GONE = "This change discards what waits: it comes into no dead-letter topic, and "
+GONE = "This change discards what waits: it is written to no dead-letter topic, and "
 AGAIN = f"{GONE}the group begins again by share.auto.offset.reset."
 BY_OFFSET = f"{GONE}their records from the new offset on are delivered again, the others never."
 
