@@ -71,7 +71,7 @@ def test_gzip_has_no_level_0() -> None:
 @pytest.mark.rule("CL-112")
 @pytest.mark.parametrize("other", ["none", "snappy", "lz4"])
 def test_a_level_that_would_count_for_nothing_is_refused(other: str) -> None:
-    with pytest.raises(ConfigError, match=rf"zstd\.level is set, and compression\.type is '{other}'.*type=zstd"):
+    with pytest.raises(ConfigError, match=rf"zstd\.level is set, but compression\.type is '{other}'.*type=zstd"):
         packing(compression_type=other, compression_zstd_level=3)
 
 
