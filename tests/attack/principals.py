@@ -76,7 +76,9 @@ class Principals:
 
     def _write(self, name: str, pair: tuple[bytes, bytes]) -> None:
         for part, data in zip(("crt", "key"), pair, strict=True):
-            (self._folder / f"{name}.{part}").write_bytes(data)
+            path = self._folder / f"{name}.{part}"
+            path.touch(0o600)
+            path.write_bytes(data)
 
     def node_settings(self) -> dict[str, str]:
         """Return the settings of every node."""
