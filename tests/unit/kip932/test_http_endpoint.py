@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from http import HTTPStatus
 
 import pytest
@@ -114,3 +114,16 @@ async def test_a_port_that_is_taken_is_an_error_in_the_systems_words() -> None:
     with taken() as port, pytest.raises(OSError, match=r"Address already in use$"):
         await endpoint.open("127.0.0.1", port)
     await endpoint.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_connection_that_was_just_made_is_closed_with_the_endpoint(turns: int) -> None:
+    endpoint = HttpEndpoint({}, request_s=60.0)
+    port = await endpoint.open("127.0.0.1", 0)
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await endpoint.close()
+        with suppress(ConnectionResetError):  # closed before it was accepted
+            assert client.recv(1) == b""
