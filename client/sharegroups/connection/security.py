@@ -10,7 +10,7 @@ import ssl
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 _TOKENS: Final = ("sasl.oauthbearer.token", "sasl.oauthbearer.token.location")
 _PASSWORDS: Final = ("sasl.password", "sasl.password.location")
 _SECRET_FILES: Final = ("ssl.key.location", "sasl.oauthbearer.token.location", "sasl.password.location")
+#: Of so many files it is known that they were checked for readers.
+_WARNED_MAX: Final = 100
 #: How often a file is checked for a change, at most, in seconds.
 _CHECK_S: Final = 1.0
 
@@ -68,7 +70,7 @@ def transport_for(config: Config) -> GrpcTransport:
     return GrpcTransport(credentials, (lambda: named) if named else None, refusal, shown=shown)
 
 
-@cache
+@lru_cache(_WARNED_MAX)
 def _warn_if_readable(setting: str, path: str) -> None:
     """Log once for each file that every user of the machine can read the secret in it (CM-204)."""
     if cause := readable_by_all(path):

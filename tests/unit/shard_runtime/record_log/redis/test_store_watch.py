@@ -1,7 +1,8 @@
 """When a process reads its store's memory, and when it checks all of it: on virtual time.
 
-What it finds there is shown by tests/contracts/test_store_watch.py. Of CM-215 these tests show (b); what a leader
-counts between two readings, and the part that falls to it (a), are shown by test_store_room.py beside this folder.
+What it finds there is shown by tests/contracts/test_store_watch.py. Of CM-215 these tests show (b), with one node;
+what a leader counts between two readings, and the part that falls to it (a), are shown by test_store_room.py beside
+this folder.
 """
 
 from __future__ import annotations
@@ -121,4 +122,19 @@ async def test_refusals_in_a_row_have_it_read_at_most_every_50_ms() -> None:
     store, _ = await watched(LIMIT // 10, meanwhile)
     gaps = [after - before for before, after in zip(store.read, store.read[1:], strict=False)]
     assert len(store.read) >= 15
+    assert min(gaps) >= 0.049, store.read
+
+
+@pytest.mark.rule("CM-215")
+@virtual
+async def test_requests_in_a_row_have_it_read_at_most_every_50_ms() -> None:
+    async def meanwhile(watch: Watch) -> None:
+        for _ in range(7):  # each takes an eighth; there is no room for more
+            watch.room.take("key", 90_000, 1)
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+
+    store, _ = await watched(LIMIT // 10, meanwhile)
+    gaps = [after - before for before, after in zip(store.read, store.read[1:], strict=False)]
+    assert len(gaps) >= 1
     assert min(gaps) >= 0.049, store.read

@@ -107,8 +107,9 @@ def test_show_says_when_it_was_sent_back(some_sent: FakeCluster, offset: int, sa
 
 @pytest.mark.rule("CT-128", "CT-177")
 def test_a_purge_says_how_many_were_not_sent_back(some_sent: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of CT-128 this shows the number in (a), and that neither a dry run nor the answer no deletes anything. Which
-    letters are deleted, by offset, age or all of them, and (b) to (e) are in test_purge.py."""
+    """Of CT-128 this shows how many were not sent back (a), and that neither a dry run nor the answer no deletes
+    anything. The other counts and the offsets of (a), which letters are deleted, and (b) to (e) are in
+    test_purge.py."""
     said = "To be deleted: 5 dead letters and 0 other records.\n3 of the letters were not sent back.\n"
     assert said in run("purge", "--topic", DLQ, "--all", "--dry-run").stdout
     document = json.loads(run("purge", "--topic", DLQ, "--all", "--dry-run", "--output", "json").stdout)

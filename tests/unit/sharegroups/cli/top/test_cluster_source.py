@@ -210,26 +210,29 @@ async def test_dead_letters_of_a_day_are_counted_by_cause_and_reason() -> None:
 
 @pytest.mark.rule("CT-158")
 async def test_topics_are_summed_over_leaders_the_largest_first_and_a_silent_leader_is_named() -> None:
+    """Of CT-158 this shows the figures of (e); test_screens.py shows the key and the screen, test_topic_sizes.py
+    several store nodes, and estimates."""
     admin = StubAdmin()
 
     def store(*logs: tuple[str, int, int, int], used: int | None = 3 << 20) -> dict[str, LogDirDescription]:
         infos = {
-            TopicPartition(topic, number): ReplicaInfo(size, 0, False, records, NOW_MS - 5_000, False)
+            TopicPartition(topic, number): ReplicaInfo(size, 0, False, records, NOW_MS - size * 50, False)
             for topic, number, size, records in logs
         }
         return {"store-1": LogDirDescription(None, infos, 4 << 20, 1 << 20, used)}
 
     admin.log_dirs = {
-        1: store(("small", 0, 10, 1), ("large", 0, 600, 6)),
+        1: store(("small", 0, 10, 1), ("other", 0, 10, 2), ("large", 0, 600, 6)),
         2: store(("large", 1, 400, 4), used=None),
         3: NetworkError("it is silent"),
     }
     found = await source_of(admin).memory()
     assert [(name, partitions, records) for name, partitions, records, *_ in found.topics] == [
         ("large", 2, "10"),
+        ("other", 1, "2"),
         ("small", 1, "1"),
     ]
     assert found.topics[0][3] == "1000 B"
-    assert found.topics[0][4].endswith("(5.0 s)")
+    assert found.topics[0][4].endswith("(30.0 s)"), "the oldest of both logs"
     assert found.stores == [("store-1", "3.0 MiB", "4.0 MiB", "1.0 MiB (75% used)")]
     assert found.problems == ["Sizes of what node 3 leads are not known. it is silent"]
