@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from partition_leader.share_partition.core.effects import Counters
@@ -30,16 +31,16 @@ class Finished(NamedTuple):
             max(self.last_ms, other.last_ms),
         )
 
-    def counted(self, counters: Counters, now_ms: int) -> Finished:
-        """Return the sum with what one durable write, or a part of it, has finished."""
-        if not (counters.n_accept or counters.n_reject or counters.n_limit):
+    def counted(self, parts: Iterable[Counters], now_ms: int) -> Finished:
+        """Return the sum with what the parts of one durable write have finished."""
+        accepted = rejected = limited = 0
+        for counters in parts:
+            accepted += counters.n_accept
+            rejected += counters.n_reject
+            limited += counters.n_limit
+        if not (accepted or rejected or limited):
             return self
-        return Finished(
-            self.accepted + counters.n_accept,
-            self.rejected + counters.n_reject,
-            self.limited + counters.n_limit,
-            now_ms,
-        )
+        return Finished(self.accepted + accepted, self.rejected + rejected, self.limited + limited, now_ms)
 
 
 NONE_FINISHED: Final = Finished()

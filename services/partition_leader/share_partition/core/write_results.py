@@ -42,15 +42,14 @@ def persisted(state: PartitionState, event: events.Persisted) -> None:
         return
     commit(state.window, write.spans)
     state.reasons.add(write.failures, max(state.window.start_offset, write.progress.start_offset))
-    finished = state.finished.counted(write.carried.counters, state.now_ms)
+    parts = [write.carried.counters, *(operation.counters for operation in write.operations)]
+    state.finished = state.finished.counted(parts, state.now_ms)
     for operation in write.operations:
-        finished = finished.counted(operation.counters, state.now_ms)
         if operation.delays:
             _begin_delays(state, operation)
         state.succeed(operation, persisted=True)
         if operation.archived or operation.dead_letters:
             _note_given_up(state, operation)
-    state.finished = finished
     state.wake |= bool(write.operations)
     marks = [mark for operation in write.operations for mark in operation.archived]
     marks += [(found, DELIVERY_LIMIT) for found in write.carried.archived]
@@ -140,7 +139,7 @@ def read_back(state: PartitionState, event: events.ReadBack) -> None:
         settle_operation(state.window, operation, stored, state.now_ms)
         _begin_delays(state, operation)
         if not _is_pending(state.window, operation):  # it is stored: a write is stored as a whole, or not at all
-            state.finished = state.finished.counted(operation.counters, state.now_ms)
+            state.finished = state.finished.counted((operation.counters,), state.now_ms)
     state.effects += effects_of(stored.archived(mark for operation in operations for mark in operation.archived))
     # Before the roll-back: records that become Archiving in it are not stored yet, and their dead letters must follow
     # their write (PL-305).

@@ -26,10 +26,11 @@ def bench_with(records: int = 10, **settings: Any) -> Bench:
 
 @pytest.mark.rule("PL-952")
 def test_a_sum_has_the_later_instant_and_what_finishes_nothing_changes_nothing() -> None:
-    one = NONE_FINISHED.counted(Counters(n_accept=2, n_release=9, n_reject=1, n_limit=3), 70)
+    parts = [Counters(n_accept=2, n_release=9), Counters(), Counters(n_reject=1, n_limit=3)]
+    one = NONE_FINISHED.counted(parts, 70)
     assert one == Finished(2, 1, 3, 70)
     assert one.records == 6
-    assert one.counted(Counters(n_release=4, n_timeout=5), 80) is one
+    assert one.counted([Counters(n_release=4), Counters(n_timeout=5)], 80) is one
     assert one.plus(Finished(1, 0, 0, 40)) == Finished(3, 1, 3, 70)
     assert NONE_FINISHED.plus(NONE_FINISHED).last_ms == -1
 
