@@ -41,7 +41,7 @@ class Calls(NamedTuple):
 
     @property
     def changes(self) -> int:
-        """How often a call was in another folder than the call before."""
+        """How often a call was in a different folder from the previous call."""
         return sum(before != after for before, after in pairwise(self.folders))
 
 

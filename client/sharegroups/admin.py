@@ -116,7 +116,8 @@ class Admin(ProcessBound):
         return self._call(self._inner.delete_records(before))
 
     def describe_log_dirs(self, node_ids: Iterable[int] | None = None, topics: Iterable[str] | None = None) -> LogDirs:
-        """Return the sizes of logs by the node that leads them, and what is left of the store that holds them (CM-209).
+        """Return the sizes of logs by the node that leads them, and how much space is left in the store that holds them
+        (CM-209).
 
         By default of all partition leaders and of all topics that this client's user may describe. A node that does not
         answer has an error in place of its log directories; ClusterAuthorizationFailedError without DESCRIBE on the
@@ -151,7 +152,7 @@ class Admin(ProcessBound):
         """Return the groups of all coordinators, sorted by id.
 
         The result also has the errors that explain why groups may be missing: no node serves them, or a node did not
-        answer in time (GC-123). Raises KafkaError when no node answers at all.
+        answer in time (GC-123). Raises KafkaError when no node answers.
         """
         return self._call(self._inner.list_groups(states, types))
 

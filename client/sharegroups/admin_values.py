@@ -263,7 +263,7 @@ class ShareGroupOffset:
 class GroupOffsets(dict[TopicPartition, ShareGroupOffset | None]):
     """The offsets of a group by partition, as list_share_group_offsets returns them; None without a start offset.
 
-    `errors`: the other partitions, each with the error for which it is left out (CL-46).
+    `errors`: the other partitions, each with the error because of which it is left out (CL-46).
     """
 
     def __init__(

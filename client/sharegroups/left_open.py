@@ -64,7 +64,7 @@ def _log_all() -> None:
 
 
 class AtEnd:
-    """Runs `action` when the program ends, unless `done` was called before. It does not run in a forked process, which
+    """Runs `action` when the program ends, unless `done` was called first. It does not run in a forked process, which
     has a copy of the client but none of its threads."""
 
     def __init__(self, action: Callable[[], object]) -> None:

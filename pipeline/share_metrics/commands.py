@@ -84,7 +84,7 @@ def failures() -> Iterator[None]:
 
 @contextmanager
 def spark_failures() -> Iterator[None]:
-    """As `failures`, for errors in a query, in running Spark, in its Java process, and on the machine."""
+    """Like `failures`, but for errors in a query, in running Spark, in its Java process, and on the machine."""
     from share_metrics.ingest.job import ExpositionError, QueryError  # noqa: PLC0415
     from share_metrics.ingest.writing import SPARK_ERRORS  # noqa: PLC0415 - it needs Spark
 

@@ -91,7 +91,7 @@ def damage(
 def key_of(record: bytes) -> bytes:
     """The bytes of the key at the front of a coordinator's record; b"" when there is none.
 
-    Group and share-state records begin with their key, after the record version where that is not 0. The record may be
+    Group and share-state records begin with their key, after the record version if that is not 0. The record may be
     damaged: only `proves_key` shows that the key is intact.
     """
     if record[:1] == b"\x12" and len(record) > 1 and record[1] < 0x80:  # nearly every record

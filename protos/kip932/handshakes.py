@@ -40,7 +40,7 @@ _SOCKET_CLOSED: Final = "Socket closed"
 
 def explained(details: str, *, tls: bool, shown: str = "") -> str:
     """Return gRPC's words for a failure, and what they mean if the connection failed for TLS. `tls`: this side speaks
-    it. `shown`: what is known of the certificate that this side shows."""
+    it. `shown`: what is known about the certificate that this side shows."""
     meaning = next((meaning for words, meaning in _MEANINGS if words in details), "")
     if _UNCONNECTED in details and _SOCKET_CLOSED in details:
         meaning = _CLOSED + ((shown or _REFUSED) if tls else _NO_TLS)

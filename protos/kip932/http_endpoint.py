@@ -18,7 +18,7 @@ ANSWER_S: Final = 30.0
 _HEAD_BYTES_MAX: Final = 8 * 1024
 #: How many responses are built at a time; each may hold a whole copy of its text.
 _ANSWERS_MAX: Final = 2
-#: The event loop needs so many turns to pass an accepted connection to `_connected`.
+#: The number of turns that the event loop needs to pass an accepted connection to `_connected`.
 _ACCEPT_TURNS: Final = 3
 
 

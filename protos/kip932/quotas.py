@@ -25,7 +25,7 @@ QUOTA_KEYS: Final[Mapping[str, str]] = {
 }
 #: The largest value: above it, not every whole number is a float.
 QUOTA_MAX: Final = float(2**53)
-#: The smallest value: one mutation in a day or so. A smaller one is a mistake in the unit.
+#: The smallest value: about one mutation a day. A smaller one is a mistake in the unit.
 QUOTA_MIN: Final = 1e-5
 #: The maximum length of a user's name and of a client id, in characters.
 ENTITY_NAME_MAX: Final = 255

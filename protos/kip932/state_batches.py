@@ -104,7 +104,8 @@ def combine(current: Iterable[StateBatch], new: Iterable[StateBatch], start_offs
 
 
 def merge_into(stored: Sequence[StateBatch], new: Sequence[StateBatch], start_offset: int = -1) -> list[StateBatch]:
-    """As `combine`, for a `stored` list that `combine` returned: only the part that `new` touches is combined again.
+    """Like `combine`, but for a `stored` list that `combine` returned: only the part that `new` touches is combined
+    again.
 
     O(m log m) for the m batches involved, besides copying the rest. The share coordinator calls it for every write.
     """

@@ -84,7 +84,7 @@ class PasswordFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StoreAccess:
-    """What a process needs beside the store's URL to reach it. `username`: "" for the one in the URL; `password`: the
+    """What a process needs besides the store's URL to reach it. `username`: "" for the one in the URL; `password`: the
     file that holds it, None for the one in the URL."""
 
     username: str = ""

@@ -90,7 +90,7 @@ def client_context(
 
     Raises OSError or ValueError.
 
-    redis-py's own context accepts the system's authorities beside those that are given.
+    redis-py's own context accepts the system's authorities besides those that are given.
     """
     context = ssl.create_default_context(cafile=authorities)
     if certificate is not None:

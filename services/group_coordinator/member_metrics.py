@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from group_coordinator.ports import Shards
 from shard_runtime.metrics.families import ComputedMetrics, gauge
 
-#: How many groups have series. A scrape takes 20 ms for so many.
+#: The maximum number of groups that have series. A scrape takes 20 ms for that many.
 GROUPS_MAX: Final = 10_000
 
 

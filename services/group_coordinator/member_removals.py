@@ -15,7 +15,7 @@ from kip932.rpc.transport import Method, Transport
 from shard_runtime.clock import Clock
 from shard_runtime.rpc.peer_notices import CALL_S, PeerNotices
 
-#: For how long an order is worth sending: the default duration of a lock.
+#: How long an order is worth sending: the default duration of a lock.
 WORTH_MS: Final = 30_000
 _END: Final[Method[pb.EndMemberSessionsRequest, pb.EndMemberSessionsResponse]] = Method(
     f"/{service_pb.DESCRIPTOR.services_by_name['MemberSessionsService'].full_name}/EndMemberSessions",

@@ -63,7 +63,7 @@ class PartitionOwners:
         meter: LeaderMeter,
         room: StoreRoom | None = None,
     ) -> None:
-        """`room`: what the store has left for records; None where nothing watches it."""
+        """`room`: the space that the store has left for records; None if nothing watches it."""
         self.room = room
         self.record_log = record_log
         self.clock = clock

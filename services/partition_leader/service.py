@@ -118,7 +118,7 @@ class PartitionLeaderService:
     async def describe_log_dirs(
         self, request: describe_log_dirs_pb2.DescribeLogDirsRequest, context: CallContext
     ) -> describe_log_dirs_pb2.DescribeLogDirsResponse:
-        """Return the sizes of logs, and what is left of the store."""
+        """Return the sizes of logs, and how much space is left in the store."""
         return await self._log_dirs.describe_log_dirs(request, context)
 
     async def explain_record(

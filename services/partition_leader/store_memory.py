@@ -25,7 +25,7 @@ class LimitedStore(StoreView, Protocol):
 
     @property
     def room(self) -> StoreRoom:
-        """Return what the store has left for records."""
+        """Return the space that the store has left for records."""
         ...
 
     def limit_records(self, leaders: Callable[[], int], reported: Reported) -> None:

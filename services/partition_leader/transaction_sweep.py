@@ -41,7 +41,7 @@ class TransactionRecords(Protocol):
     """The records of transactional ids, for the sweep of open transactions."""
 
     async def resolve(self, transactional_id: str, identity: Identity, open_ms: int) -> tuple[Fate, int]:
-        """Return the transaction's fate, and for how many ms it may still be open. `open_ms`: how long it has been seen
+        """Return the transaction's fate, and how many ms it may still be open. `open_ms`: how long it has been seen
         open here, by the deadline clock. Raises KafkaError."""
         ...
 

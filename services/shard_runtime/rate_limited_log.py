@@ -50,11 +50,11 @@ class RateLimitedLog:
         self._say("warning", event, key, sums or {}, fields)
 
     def error(self, event: str, *, key: Hashable, sums: Mapping[str, int] | None = None, **fields: Any) -> None:
-        """As `warning`, at level error; only the first line of an interval has `exc_info`."""
+        """Like `warning`, but at level error; only the first line of an interval has `exc_info`."""
         self._say("error", event, key, sums or {}, fields)
 
     def info(self, event: str, *, key: Hashable, sums: Mapping[str, int] | None = None, **fields: Any) -> None:
-        """As `warning`, at level info."""
+        """Like `warning`, but at level info."""
         self._say("info", event, key, sums or {}, fields)
 
     def close(self) -> None:

@@ -5,4 +5,4 @@ from __future__ import annotations
 from kip932.grpc_library import FORKLESS, POLLING, choosing
 
 with choosing({**POLLING, **FORKLESS}):
-    import grpc  # noqa: F401 - this import, with the choices made, is the purpose of the module
+    import grpc  # noqa: F401 - this import, with these choices in force, is the purpose of the module

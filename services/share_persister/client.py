@@ -360,7 +360,7 @@ class PersisterClient:
         return dict(await asyncio.gather(*map(one, commands)))
 
     def _attempts(self, key: SharePartitionKey) -> _Attempts:
-        """Return the attempts of an operation that starts now.
+        """Return the initial state of an operation's attempts; the operation starts now.
 
         Raises PersisterError for a key that no coordinator would accept, before anything is sent (SC-90).
         """

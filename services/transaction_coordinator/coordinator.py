@@ -142,10 +142,10 @@ class TransactionCoordinator:
         return await self._records.page(cursor)
 
     async def resolve(self, transactional_id: str, identity: Identity, open_ms: int = 0) -> tuple[Fate, int]:
-        """Return the fate of a transaction that is open in a log, and for how many ms it may stay open (CM-155).
+        """Return the fate of a transaction that is open in a log, and how many ms it may stay open (CM-155).
 
-        A transaction past its time-out is aborted; a decided one is finished in the background. `open_ms`: for how long
-        the caller has seen it open, by a monotonic clock; used while other clocks may be wrong. Raises the errors of
+        A transaction past its time-out is aborted; a decided one is finished in the background. `open_ms`: how long the
+        caller has seen it open, by a monotonic clock; used while other clocks may be wrong. Raises the errors of
         `TransactionRecords.change`.
         """
 

@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 #: How long a node waits from one round to the next, and from one page to the next, in seconds.
 ROUND_S: Final = 600.0
 PAGE_S: Final = 1.0
-#: For how long after its time-out a transaction is left to its producer and leaders, in ms.
+#: How long after its time-out a transaction is left to its producer and leaders, in ms.
 GRACE_MS: Final = 60_000
 
 

@@ -68,8 +68,8 @@ class TransactionRecords:
         """Decide on the present record and write the decision; try again when another change came first.
 
         The returned record is durable. Raises what `decide` raises. Also raises CoordinatorNotAvailableError (the
-        change may be in force), KafkaStorageError, or ConcurrentTransactionsError if other changes came first too
-        often.
+        change may be in force), KafkaStorageError, or ConcurrentTransactionsError if other changes came first in every
+        attempt.
         """
         for attempt in range(_ATTEMPTS):
             stored = await self._read(transactional_id)

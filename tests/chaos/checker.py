@@ -17,7 +17,7 @@ from tests.chaos.history import Acknowledged, Delivered, Dropped, Event, Observe
 
 __all__ = ["FINAL_TYPES", "Place", "judge", "place"]
 
-#: The reasons for which a leader drops a share-partition's object, and with it the counts that were never stored.
+#: The reasons why a leader drops a share-partition's object, and with it the counts that were never stored.
 FORGETS = frozenset({DropReason.OUTCOME_UNKNOWN, DropReason.LEADERSHIP_LOST, DropReason.RELEASED})
 
 

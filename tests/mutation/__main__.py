@@ -2,7 +2,7 @@
 
 Results are saved to a file line by line, so a run can be interrupted and resumed; changes that were not found are
 listed at the end, with their places. A test that finds a change must find it again when run alone. A process that spins
-or waits for ever counts as finding the change; one that is merely too slow decides nothing, and the next run judges
+or waits for ever counts as finding the change; one that is merely too slow is inconclusive, and the next run judges
 that change again.
 """
 

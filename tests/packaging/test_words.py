@@ -48,7 +48,7 @@ FREE = re.compile(r"`[^`]*`|\b[A-Z_]{3,}\b|\btells? \w+ apart\b")
 IN_NAMES = frozenset({*WORDS, "look", "looks", "looked"})
 #: One word of a name: of snake case, of camel case, or of constants.
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-#: Names of functions in the store: nodes of the build before call them while a cluster is upgraded.
+#: Names of functions in the store: nodes of the previous build call them while a cluster is upgraded.
 STORED = frozenset({"transaction_look_v1"})
 #: Code on a page: what a program prints, or what a user types.
 CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)

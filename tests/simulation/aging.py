@@ -78,7 +78,8 @@ class ConnectionAge:
         self._in(aging.age_s * aging.rng.uniform(*_JITTER), self._refuse)
 
     def move_in_s(self) -> float:
-        """Return in how many seconds the streams should move, as the node's adapter does for each call."""
+        """Return the number of seconds after which the streams should move, as the node's adapter does for each
+        call."""
         now_s = self._aging.loop.time()
         return self._aging.ages.move_at_s(self._connection.id, now_s) - now_s
 

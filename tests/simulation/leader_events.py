@@ -34,7 +34,7 @@ class Locked(Event):
     in_flight: int
     max_locks: int
     batch_max: int
-    #: By how many offsets this fetch moved the window's end.
+    #: The number of offsets by which this fetch moved the window's end.
     new_offsets: int
 
 

@@ -180,7 +180,7 @@ def _leader_sizes(process: Process, resting: bool) -> Iterator[tuple[str, int, i
 
 
 def _overdue_ms(host: Any, now_ms: int) -> int:
-    """Return for how long a lock has been overdue: each acquired record must have a timer (INV-19)."""
+    """Return how long a lock has been overdue: each acquired record must have a timer (INV-19)."""
     runs = (run for batch in host.core._state.window.walk() for run in batch.lock_runs(batch.first, batch.last))
     return max((now_ms - deadline for *_, code, _, _, deadline in runs if code == STATE_ACQUIRED), default=0)
 

@@ -16,7 +16,7 @@ RULES = pytest.mark.rule(
 )  # fmt: skip
 #: The first ones are played daily.
 FIXED = (range(1, 21), range(21, 101))
-#: For how many seconds fresh seeds are played.
+#: How many seconds fresh seeds are played.
 FRESH_S = 20.0
 FRESH_MAX = 1_000
 #: Greater than the default seeds of `make sim`.

@@ -38,7 +38,8 @@ def assert_fires(folder: Path, rules: Path, series: Series, minute: int, expecte
 
 
 def assert_each_fires(folder: Path, rules: Path, cases: Mapping[str, tuple[Series, int, Iterable[Labels]]]) -> None:
-    """As `assert_fires`, for many cases at once: by their names the series, the minute, and the alerts that fire."""
+    """Like `assert_fires`, but for many cases at once: by their names the series, the minute, and the alerts that
+    fire."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("needs promtool: it evaluates the alerts")

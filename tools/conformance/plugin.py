@@ -95,7 +95,7 @@ class Passed:
         self._config = config
         #: By test without parameters: "passed", or the first other outcome of any part of it.
         self._outcomes: dict[str, str] = {}
-        #: By test without parameters: the permitted reason for which it, or a part of it, was skipped.
+        #: By test without parameters: the permitted reason why it, or a part of it, was skipped.
         self._skipped: dict[str, str] = {}
         #: None until the tests are collected, here or in another process.
         self._cited: Cited | None = None

@@ -68,7 +68,7 @@ class AclAdmin:
         entries of each filter, or its error.
 
         If a response is lost, the request is repeated: what the first attempt removed is then not in the result. Raises
-        KafkaError; after a RequestTimedOutError the entries may or may not be removed.
+        KafkaError; after a RequestTimedOutError the entries may or may not have been removed.
         """
         call = "delete_acls"
         given = arguments.items(call, filters, "AclFilter", AclFilter, f"{call}([{_FILTER}])")

@@ -61,7 +61,7 @@ class GroupAdmin:
         self, states: Iterable[str] | None = None, types: Iterable[str] | None = None
     ) -> ListGroupsResult:
         """Return the groups of all coordinators, sorted by id, and errors for those that may be missing because no node
-        serves them or a node did not answer in time (GC-123). Raises KafkaError when no node answers at all."""
+        serves them or a node did not answer in time (GC-123). Raises KafkaError when no node answers."""
         request = ListGroupsRequest()
         if states is not None:
             values = arguments.items("list_groups", states, "states", str, 'list_groups(["Stable"])')

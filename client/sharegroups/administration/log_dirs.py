@@ -1,4 +1,5 @@
-"""Asks partition leaders for the sizes of their logs, and for what is left of the store that holds them (CM-209)."""
+"""Asks partition leaders for the sizes of their logs, and for the space that is left in the store that holds them
+(CM-209)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class QuotaAdmin:
         """Set quotas of clients, and remove those whose value is None, all in one request (CL-160). Returns the error
         of each entity, or None: all its changes are made, or none.
 
-        Raises KafkaError; after a RequestTimedOutError the changes may or may not be made.
+        Raises KafkaError; after a RequestTimedOutError the changes may or may not have been made.
         """
         call = "alter_client_quotas"
         given = arguments.mapping(call, "changes", changes, "entities to quotas", _EXAMPLE)

@@ -83,7 +83,7 @@ class TransactionAdmin:
         affected.
 
         Raises KafkaError: TransactionalIdNotFoundError, InvalidTxnStateError when no transaction is open or it was
-        committed, RequestTimedOutError, after which the transaction may or may not be aborted.
+        committed, RequestTimedOutError, after which the transaction may or may not have been aborted.
         """
         arguments.text("abort_transaction", "transactional_id", transactional_id)
         known = await self._described(transactional_id)

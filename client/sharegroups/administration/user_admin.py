@@ -85,9 +85,9 @@ class UserAdmin:
         None: then all alterations of that user are stored.
 
         Passwords are normalised (SASLprep) and hashed here, with a new salt each; they are not sent. If a response is
-        lost, the request is repeated: a deletion that the first attempt made has a ResourceNotFoundError then.
+        lost, the request is repeated, and a deletion that the first attempt made then returns ResourceNotFoundError.
 
-        Raises ValueError for a name or password that cannot be one; ConfigError where a password would be sent without
+        Raises ValueError for an invalid name or password; ConfigError where a password would be sent without
         TLS to another machine (CL-161); and KafkaError: after a RequestTimedOutError the passwords may or may not be
         altered.
         """

@@ -297,7 +297,8 @@ class Admin(GroupAdmin, ProgressAdmin, TransactionAdmin, AclAdmin, QuotaAdmin, U
     async def describe_log_dirs(
         self, node_ids: Iterable[int] | None = None, topics: Iterable[str] | None = None
     ) -> LogDirs:
-        """Return the sizes of logs by the node that leads them, and what is left of the store that holds them (CM-209).
+        """Return the sizes of logs by the node that leads them, and how much space is left in the store that holds them
+        (CM-209).
 
         By default of all partition leaders and of all topics that this client's user may describe. A node that does not
         answer has an error in place of its log directories; ClusterAuthorizationFailedError without DESCRIBE on the

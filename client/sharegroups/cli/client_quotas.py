@@ -22,7 +22,7 @@ _BOTH_WAYS: Final = (
 
 
 class QuotaParts(dict[str, str | None]):
-    """The parts of an entity that options name: type → name, "" for the default, None for all."""
+    """The parts of an entity, as the options name them: type → name, "" for the default, None for all."""
 
     @property
     def entity(self) -> QuotaEntity:

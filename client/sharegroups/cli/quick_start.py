@@ -1,5 +1,5 @@
-"""Avoids garbage collection while a command imports its modules and when it ends: it took a quarter of the time of
-`--help`."""
+"""Avoids garbage collection while a command imports its modules and when it ends: collection took a quarter of the time
+of `--help`."""
 
 from __future__ import annotations
 

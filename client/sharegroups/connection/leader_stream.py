@@ -1,6 +1,6 @@
 """The stream to one leader: opened when it is needed, abandoned when the leader is silent and other nodes lead its
 partitions now, and replaced by one on another connection when the leader asks for that (CL-144). A session is bound to
-the stream over which the leader accepted its last request: until then, the one before can take over again.
+the stream over which the leader accepted its last request: until then, the previous stream can take over again.
 
 It also knows how long that leader throttles this client (CL-86); its owner must check `free_at_ms` before it sends.
 Each share session has one stream, and each producer's sender has one for every leader.
@@ -28,7 +28,7 @@ MOVE_MIN_S: Final = 0.1
 class LeaderStream(Generic[RequestT, ResponseT]):
     """The stream to node `node_id`. `held` returns the partitions of each request in flight, or of the session.
     `on_move` is called when the leader asks to move; the next `open` does so. With it, a session is bound to the
-    stream, and the one before stays open until `accepted` is called."""
+    stream, and the previous one stays open until `accepted` is called."""
 
     def __init__(
         self,

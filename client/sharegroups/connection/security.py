@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _TOKENS: Final = ("sasl.oauthbearer.token", "sasl.oauthbearer.token.location")
 _PASSWORDS: Final = ("sasl.password", "sasl.password.location")
 _SECRET_FILES: Final = ("ssl.key.location", "sasl.oauthbearer.token.location", "sasl.password.location")
-#: Of so many files it is known that they were checked for readers.
+#: The number of files that are remembered as checked for readers.
 _WARNED_MAX: Final = 100
 #: How often a file is checked for a change, at most, in seconds.
 _CHECK_S: Final = 1.0
@@ -184,7 +184,8 @@ class _Credentials:
         return self._last
 
     def shown(self) -> str:
-        """Return what is known of the client certificate that nodes are shown, which one of them may have refused."""
+        """Return what is known about the client certificate that nodes are shown, which one of them may have
+        refused."""
         path, pem = self._config["ssl.certificate.location"], self._files[-1]
         if pem is None:
             return "perhaps it requires a client certificate, and ssl.certificate.location is not set"

@@ -29,8 +29,8 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class TokenFunction:
-    """The newest token of a function. `metadata_of` makes a call's metadata of it, and raises ValueError for what is no
-    token.
+    """The newest token of a function. `metadata_of` turns it into a call's metadata, and raises ValueError for anything
+    that is not a token.
 
     The function runs in a thread of its own, one call at a time, so one that hangs stops nothing but renewals.
     """

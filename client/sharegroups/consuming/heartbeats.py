@@ -137,7 +137,7 @@ class Heartbeats:
         await self._signal.wait(None if deadline is None else max(held_s, (deadline - self._now_ms()) / 1000))
 
     def _held_back_s(self) -> float:
-        """Return for how many more seconds the coordinator's node throttles heartbeats (CL-86). A leave is not held
+        """Return how many more seconds the coordinator's node throttles heartbeats (CL-86). A leave is not held
         back."""
         if self._coordinator is None or self._membership.is_leaving:
             return 0.0
@@ -147,7 +147,7 @@ class Heartbeats:
         return left_s
 
     def _wait_s(self) -> float:
-        """Return for how many seconds throttling may delay the next heartbeat (CL-86)."""
+        """Return how many seconds throttling may delay the next heartbeat (CL-86)."""
         if self._sent_s is None or self._membership.epoch <= EPOCH_JOIN:
             return math.inf
         return max(0.0, self._sent_s + UNSENT_S - asyncio.get_running_loop().time())

@@ -450,7 +450,7 @@ class ShareSession:
             self._owner.wake()
 
     def _due_in_s(self) -> float:
-        """Return in how many seconds the next acknowledgement may be sent.
+        """Return the number of seconds after which the next acknowledgement may be sent.
 
         While a node throttles this client, it gets no requests (CL-86). Acknowledgements are an exception: they are
         sent before their locks expire, since later the leader would refuse them, and another consumer would repeat the
@@ -555,13 +555,13 @@ class ShareSession:
 
     def _broken(self, step: SessionStep, error: TransportError, sent: list[PendingAck]) -> None:
         """Handle a stream that broke or could not be opened: the session and its locks are lost (PL-524), unless it is
-        still bound to the stream before. Then its request is sent again over that one, with the same epoch: if the
+        still bound to the previous stream. Then its request is sent again over that one, with the same epoch: if the
         leader did process it, it refuses the second one, which means that the session is lost (CL-144)."""
         self.link.note_throttle(error.throttle_ms)
         gone = NetworkError(f"node {self.node_id} went away before it answered: {error}")
         if self.link.keeps_session and self._session.refused(step):
             self.outbox.put_back(sent, gone)
-            self._move()  # back to the stream before, and later to another one
+            self._move()  # back to the previous stream, and later to another one
             return
         if self._session.lost(step.generation):
             self.link.accepted()

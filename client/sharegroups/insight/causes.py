@@ -27,7 +27,7 @@ BUSY: Final = "handlers busy"
 ONLY_DELAYED: Final = "only delayed records"
 DEAD_LETTERS: Final = "dead letters wait"
 KEEPS_UP: Final = "keeps up"
-#: Of a group without a member and without a lag: nothing is wrong.
+#: For a group without a member and without a lag: nothing is wrong.
 NOTHING_WAITS: Final = "nothing waits"
 NOTHING_GIVEN: Final = "members fetch, but get no record"
 

@@ -38,7 +38,7 @@ ALL: Final = (
 _ALWAYS: Final = (GROUP, TOPIC, LAG, OLDEST, WHY)
 #: The others, in the order in which they get their place when the screen is wide enough.
 _IF_ROOM: Final = (DRAINED_IN, MEMBERS, GIVEN_UP, FINISHING, ARRIVING, IN_FLIGHT, DELAYED, UNWRITTEN)
-#: What a column takes beside its text.
+#: What a column takes in addition to its text.
 GAP: Final = 2
 
 
@@ -86,7 +86,7 @@ def _drained_last(row: Row) -> object:
     return (kind, -(drained.in_ms or 0), worst_first(row))
 
 
-#: The orders by the key that chooses them.
+#: The sort orders, by the key that selects them.
 ORDERS: Final = {
     "l": Order("largest lag", worst_first),
     "o": Order("oldest record", _most(lambda row: row.oldest_ms.value)),

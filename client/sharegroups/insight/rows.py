@@ -61,7 +61,7 @@ class Row(NamedTuple):
 
 
 class GroupRow(NamedTuple):
-    """What waits for one group in all its topics. `topics`: in how many the group has begun."""
+    """What waits for one group in all its topics. `topics`: the number of topics in which the group has begun."""
 
     group: str
     state: str | None

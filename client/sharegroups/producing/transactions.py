@@ -173,7 +173,7 @@ class Transactions:
             self._doubt = _Doubt(identity, frozenset(), commit=False)
 
     async def _identify(self) -> None:
-        """Get an identity: the first time as a new instance, later as one that continues the former identity."""
+        """Get an identity: the first time as a new instance, later as one that continues the previous identity."""
 
         async def ask() -> None:
             try:

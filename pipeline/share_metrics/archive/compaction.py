@@ -27,7 +27,7 @@ FILE_BYTES: Final = 64 << 20
 _READ_MAX: Final = timedelta(days=1)
 
 
-def compact(  # noqa: PLR0917 - what there is, and from when on
+def compact(  # noqa: PLR0917 - what to compact, and when
     spark: SparkSession, data: Path, kind: Kind, at_least: int = 2, now: datetime | None = None, rows: str = ""
 ) -> Span | None:
     """Compact the small batches of a kind if there are at least `at_least`. Returns the new span, or None.
@@ -44,7 +44,7 @@ def compact(  # noqa: PLR0917 - what there is, and from when on
     return _replace(spark, data, kind, small, rows_in(spark, kind, small).coalesce(files), rows)
 
 
-def trim(  # noqa: PLR0917 - what there is, and how long it is kept
+def trim(  # noqa: PLR0917 - what to trim, and how long to keep it
     spark: SparkSession, data: Path, kind: Kind, keep: timedelta, now: datetime | None = None, rows: str = ""
 ) -> Span | None:
     """Drop rows older than `keep`, in whole batches. Returns the span that replaces them; None if none are that old.

@@ -1,4 +1,4 @@
-"""Makes entries from the store's replies and verifies their checksums (CM-100, CM-101)."""
+"""Builds entries from the store's replies and verifies their checksums (CM-100, CM-101)."""
 
 from __future__ import annotations
 

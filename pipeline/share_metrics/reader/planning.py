@@ -15,7 +15,7 @@ class StreamQueries(Protocol):
     """The queries to the store that planning needs."""
 
     def runs(self, stream: str, after: EntryId, through: EntryId, limit: int | None) -> Iterable[Range]:
-        """Ranges that hold together the first `limit` entries (None: all) with `after` < id ≤ `through`, in order."""
+        """Ranges that together hold the first `limit` entries (None: all) with `after` < id ≤ `through`, in order."""
         ...
 
 

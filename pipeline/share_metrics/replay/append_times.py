@@ -101,7 +101,7 @@ class AppendTimes:
         self._steps = list(map(Step, *columns))
 
     def _rising(self, hwm: Any, has_hwm: Any) -> tuple[Any, Any]:
-        """Mark the writes whose high watermark is not lower than before, and those whose high watermark is higher."""
+        """Return two masks: the writes whose high watermark is no lower than before, and those whose is higher."""
         before = -1 if self._hwm is None else self._hwm
         highest = np.maximum.accumulate(np.concatenate([[before], np.where(has_hwm, hwm, -1)]))
         heard = has_hwm & (hwm >= highest[:-1])
@@ -139,7 +139,7 @@ class StepColumns(NamedTuple):
 
 
 def took_columns(steps: StepColumns, first: Any, last: Any, write: Any) -> tuple[Any, Any, Any]:
-    """As `AppendTimes.took`, for many ranges of records; range `i` ends with the write `write[i]`.
+    """Like `AppendTimes.took`, but for many ranges of records; range `i` ends with the write `write[i]`.
 
     Returns parts of the ranges: the write of each, its step (−1 where unknown) and its size.
     """

@@ -70,7 +70,7 @@ class Suspects:
         return [offset for offset, one in self._failed.items() if one.delivery_state == STATE_ARCHIVING]
 
     def heard(self, names_archived: bool) -> None:
-        """As `take_write`, for a write that has neither archived records nor a new limit."""
+        """Like `take_write`, but for a write that has neither archived records nor a new limit."""
         self._names_archived = names_archived
 
     def take_write(

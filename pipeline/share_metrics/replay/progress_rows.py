@@ -179,7 +179,7 @@ class Progress:
         return _Steps(epoch, era, spso, done, spso_step, done_step)
 
     def _resets(self, steps: _Steps) -> tuple[Any, Any]:
-        """The records whose state epoch differs from that of the record before, and the jumps of the start offset."""
+        """The records whose state epoch differs from that of the previous record, and the jumps of the start offset."""
         before = np.append([self._epoch], steps.epoch[:-1])
         reset = (before != steps.epoch) & (before != _NONE) & (steps.epoch != _NONE)
         jump = np.where(reset, _step(steps.spso, self._spso), _NONE)
@@ -240,7 +240,7 @@ _OF_STEPS: Final = {"spso": "spso", "done": "done", "state_epoch": "epoch"}
 
 
 def _step(values: Any, before: int) -> Any:
-    """The difference from the row before; _NONE where one of the two is _NONE."""
+    """The difference from the previous row; _NONE where one of the two is _NONE."""
     earlier = np.append([before], values[:-1])
     with np.errstate(over="ignore"):
         return np.where((values == _NONE) | (earlier == _NONE), _NONE, values - earlier)

@@ -40,7 +40,7 @@ class Event(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Offsets `first`…`last` whose state or delivery count changed. `old`: the former pair; None if unknown."""
+    """Offsets `first`…`last` whose state or delivery count changed. `old`: the previous pair; None if unknown."""
 
     first: int
     last: int
@@ -159,7 +159,7 @@ class Replay:
         self._tally.waits = tuple(sorted(waits.items())) if self._known else None
 
     def _snapshot(self, event: Event) -> None:
-        """Replace the whole state, and count the changes from the state before.
+        """Replace the whole state, and count the changes from the previous state.
 
         A new state epoch is a reset: offsets that it skips or repeats have not become final (PM-59).
         """

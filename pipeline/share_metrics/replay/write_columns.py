@@ -39,7 +39,7 @@ _LONG_AGO: Final = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """Records of one share-partition in the order of ids.
+    """Records of one share-partition, in id order.
 
     `values[AT[name]]` are the numbers of that name; they are 0 where `known` is false. `time_us` is event time; it is 0
     where `timed` is false. `batches` are the fields of state batches: those from `offsets[i]` to before

@@ -80,8 +80,8 @@ class Logs(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Up to what time everything was read. `behind_s`: how much earlier that is than the requested end, or than now,
-    s."""
+    """The time up to which everything was read. `behind_s`: how much earlier that is than the requested end, or than
+    now, s."""
 
     until: datetime
     behind_s: int = 0

@@ -90,7 +90,7 @@ class Pace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionLine:
-    """A share-partition over the whole time of the report.
+    """A share-partition over the whole period of the report.
 
     `lag`: at the end; None if it is unknown, or if the share-partition is `gone`. `lag_least`: `lag` is only a lower
     bound, since the log's end at that time is unknown. `delayed`: the records in the lag that still wait for the end of

@@ -376,7 +376,7 @@ def charts(line: PartitionLine, window_s: int) -> str:
 
 
 def _reasons(reasons: Sequence[Row]) -> str:
-    """A table of reasons. Their texts are those of others: control characters and marks of direction are escaped."""
+    """A table of reasons. Their texts come from other people: control characters and marks of direction are escaped."""
     return _table(
         ("why", "group", "topic", "failed deliveries", "newest"),
         (

@@ -68,8 +68,8 @@ _DETAILS: Final = 3
 _RETRY_DELAY: Final = 1
 _STATUSES: Final = {status.value: status for status in TransportStatus}
 
-#: The id of the process, this one or an ancestor, that first opened a channel; None before. grpc.aio does not work in
-#: a process forked from it.
+#: The id of the process, this one or an ancestor, that first opened a channel; None until then. grpc.aio does not work
+#: in a process forked from it.
 used_in: int | None = None
 
 
@@ -97,8 +97,8 @@ class GrpcTransport:
     `credentials` turns on TLS for every peer: it returns the newest ones, for each new channel, and the same object
     while they do not change. `metadata` returns the metadata of each call, such as a bearer token.
     `refusal` returns why nothing may be sent to an address, and calls then fail with UNAUTHENTICATED; "" allows them.
-    `renewal` renews what `metadata` returns. `shown` returns what is known of the certificate that this side shows, for
-    the errors of connections that end during the handshake.
+    `renewal` renews what `metadata` returns. `shown` returns what is known about the certificate that this side shows,
+    for the errors of connections that end during the handshake.
     """
 
     def __init__(

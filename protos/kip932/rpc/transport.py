@@ -57,7 +57,7 @@ RETRIABLE_STATUSES = frozenset(
 class TransportError(Exception):
     """No response came from the peer. The request may have taken effect, unless the status says otherwise.
 
-    `throttle_ms`: with RESOURCE_EXHAUSTED, for how long to send the peer no request (CM-92); 0 when unspecified.
+    `throttle_ms`: with RESOURCE_EXHAUSTED, how long not to send requests to the peer (CM-92); 0 when unspecified.
     `sent`: False if this side sent nothing, for a reason of its own, such as a secret that would go out without TLS.
     """
 

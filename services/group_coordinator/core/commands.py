@@ -324,7 +324,7 @@ class CheckSummaries(NamedTuple):
 
 class MemberExpired(NamedTuple):
     """Effect: report that a member was removed because it did not heartbeat. `leader`: the leader that had lost its
-    connection; None when its session time-out had passed. `waited_ms`: for how long its heartbeat was awaited.
+    connection; None when its session time-out had passed. `waited_ms`: how long its heartbeat was awaited.
     `group_epoch`: the group epoch after the removal."""
 
     group_id: str

@@ -31,7 +31,7 @@ EXPULSIONS_WINDOW_MS: Final = 1_000
 
 class Expelled(NamedTuple):
     """Why a member is removed. `leader`: the leader that lost its connection; None when its session time-out has
-    passed. `waited_ms`: for how long its heartbeat was awaited."""
+    passed. `waited_ms`: how long its heartbeat was awaited."""
 
     leader: str | None
     waited_ms: int
@@ -106,8 +106,8 @@ class LostConnections:
         self._sessions.restart(key, session_ms)
 
     def expelled(self, key: MemberKey, now_ms: int) -> Expelled | None:
-        """Return the lost connection for which the member is expelled, or None if its session time-out has passed;
-        forget its expected heartbeat."""
+        """Return the lost connection because of which the member is expelled, or None if its session time-out has
+        passed; forget its expected heartbeat."""
         found = self._pop_expected(key)
         if found is None or found.session_ms <= now_ms:
             return None

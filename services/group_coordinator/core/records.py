@@ -116,7 +116,7 @@ class DeletedGroup:
 
 @dataclass(frozen=True, slots=True)
 class ServedTime:
-    """Type 91: for how long the shard has been served, by all its owners (GC-46). It belongs to no group."""
+    """Type 91: how long the shard has been served, by all its owners (GC-46). It belongs to no group."""
 
     served_ms: int
     group_id: str = ""

@@ -57,11 +57,11 @@ class CoordinatorSettings:
     fast_first_assignment: bool = True
     fast_first_interval_ms: int = 250
     repair_interval_ms: int = 600_000
-    #: For how long an administrator's change blocks other changes to its group, if its outcome never arrives (GC-108).
+    #: How long an administrator's change blocks other changes to its group, if its outcome never arrives (GC-108).
     admin_call_ms: int = 60_000
-    #: For how long the epoch of a deleted group is kept (GC-93).
+    #: How long the epoch of a deleted group is kept (GC-93).
     deleted_group_ms: int = 7 * 24 * 3_600_000
-    #: For how long an empty group is kept, in served time; 0 means forever (GC-46).
+    #: How long an empty group is kept, in served time; 0 means forever (GC-46).
     empty_retention_ms: int = 0
     #: The minimum time for which a member whose connection a leader lost may go without a heartbeat; negative: such
     #: reports are ignored (GC-36).

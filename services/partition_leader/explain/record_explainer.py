@@ -1,4 +1,5 @@
-"""Answers ExplainRecord: gathers what the leader knows of some records, and lets the core explain it (PL-820 … PL-826).
+"""Answers ExplainRecord: gathers what the leader knows about some records, and lets the core explain it (PL-820 …
+PL-826).
 
 It changes nothing: it creates no host, so a question neither loads a share-partition nor keeps one in memory; it reads
 the log without changing the caches; and it reads stored state with ReadSummary, which fences no leader (SC-50).

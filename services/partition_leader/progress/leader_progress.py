@@ -37,25 +37,26 @@ from partition_leader.topic_rpc.log_directory import ReadAllowance
 from shard_runtime.clock import Clock
 from shard_runtime.rpc.bounds import Turns
 
-#: How old figures may be that answer a question.
+#: The maximum age of figures that answer a question.
 FRESH_MS: Final = 1_000
 #: How long a question waits for new figures.
 ANSWER_S: Final = 2.0
-#: At most this share of the time is spent on computing figures: one part in so many.
+#: At most one part in this many of the time is spent on computing figures.
 BUSY_PART: Final = 20
-#: A session that has fetched so recently still fetches.
+#: A session that has fetched within this time still counts as fetching.
 FETCHING_MS: Final = 30_000
 #: How many batches of windows are read before other tasks run: about 2 ms.
 SLICE: Final = 2_000
 #: How many partitions of a session are counted in one go.
 _SOME: Final = 500
-#: What a share-partition costs beside its batches, in batches.
+#: What a share-partition costs in addition to its batches, in batches.
 _EACH: Final = 20
-#: Stored progress may be used through so many pauses between rounds, once it was asked for.
+#: The number of pauses between rounds for which stored progress may be used, once it was asked for.
 VALID_PAUSES: Final = 3
-#: For how many share-partitions a round reads from the store when their oldest unfinished record was appended.
+#: The maximum number of share-partitions for which a round reads from the store when their oldest unfinished record was
+#: appended.
 COLD_READS_MAX: Final = 200
-#: A round begins no further such read once they have taken so long.
+#: A round begins no further such read once the reads have taken this long.
 COLD_READS_MS: Final = 2_000
 
 
@@ -137,7 +138,7 @@ class LeaderProgress:
 
     @property
     def _valid_ms(self) -> int:
-        """For how long stored progress may be used once it was asked for."""
+        """How long stored progress may be used once it was asked for."""
         return max(VALID_MS, VALID_PAUSES * self.pause_ms)
 
     async def round(self, *, ask: bool = True) -> None:

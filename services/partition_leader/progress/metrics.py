@@ -162,7 +162,7 @@ class _GroupFamilies:
         ]  # fmt: skip
 
     def add(self, row: Row, topic: str, departed: Finished) -> None:
-        """Add the samples of a row; none of what is unknown."""
+        """Add the samples of a row, without those of unknown figures."""
         figures: Figures = row.figures
         labels = [row.group_id, topic, str(row.partition)] if self._by_partition else [row.group_id, topic]
         if figures.lag is not None:

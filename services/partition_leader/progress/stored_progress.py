@@ -18,7 +18,7 @@ from shard_runtime.rpc.bounds import Turns
 
 log = structlog.get_logger(__name__)
 
-#: For how long, at least, what was read may be used (PL-954).
+#: How long, at least, what was read may be used (PL-954).
 VALID_MS: Final = 30_000
 #: How many share-partitions of a response are noted before other tasks run: about 2 ms.
 _SLICE: Final = 1_000

@@ -2,7 +2,7 @@
 
 All events of a share-partition pass through `feed`, one at a time (PL-003). `handle` decides, then the host carries out
 the effects; an event that arises from them is handled next. Persister calls run in their own tasks, and each ends with
-an event. The host decides nothing.
+an event. The host makes no decisions.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 #: How many woken share-partitions are served, or how many waits are ended, in one turn of the event loop.
 _WAKE_SLICE: Final = 500
-#: On how many share-partitions deferred work is done in one turn of the event loop: about 10 ms.
+#: The number of share-partitions whose deferred work is done in one turn of the event loop: about 10 ms.
 DEFERRED_SLICE: Final = 200
 
 #: Work on one share-partition.

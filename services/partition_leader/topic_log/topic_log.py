@@ -169,7 +169,8 @@ class TopicLog:
 
         `memory`: `memory()` of this process's former TopicLog of the partition, if there was one. `refusals`: logs
         refused writes, shared by all topic logs of a process. `suspect`: the topic is older than the store's history
-        and had no owner record (CM-47). `room`: what the store has left for batches; without it no limit.
+        and had no owner record (CM-47). `room`: the space that the store has left for batches; without it there is no
+        limit.
 
         After a LogError, drop the shard and claim again. After an AppendRefusedError nothing was written: call `load`
         again.

@@ -42,8 +42,8 @@ DELETE_TIMEOUT_MAX_MS: Final = 300_000
 #: The cost of counting a loaded share-partition's window, in partitions of a `SLICE`: up to 5 ms with 2,000 locks
 #: (CM-94).
 _LOADED_COST: Final = SLICE // 2
-#: For how many partitions of one ListOffsets request the age of a group's oldest record may be read from the store
-#: (PL-827).
+#: The maximum number of partitions in one ListOffsets request for which the age of a group's oldest record may be read
+#: from the store (PL-827).
 OLDEST_READS_MAX: Final = 200
 
 

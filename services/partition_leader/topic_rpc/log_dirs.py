@@ -1,4 +1,5 @@
-"""DescribeLogDirs: how large the logs of this leader are, and what is left of the store nodes that hold them (CM-209).
+"""DescribeLogDirs: how large the logs of this leader are, and how much space is left on the store nodes that hold them
+(CM-209).
 
 A store node takes the place of Kafka's log directory. Nothing is asked of the store for its memory: the process's watch
 has asked (CM-208). The sizes come from the logs' indexes, which are completed by a bounded number of reads (PL-961).
@@ -67,8 +68,8 @@ class Led(Protocol):
 
 
 class LogSize(NamedTuple):
-    """One log: where it is, and how large. `unread`: the error for which the store could not be read, so that the size
-    is an estimate."""
+    """One log: where it is, and how large. `unread`: the error that prevented a read of the store, so that the size is
+    an estimate."""
 
     node: str
     topic: str

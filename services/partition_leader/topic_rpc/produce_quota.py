@@ -11,7 +11,7 @@ from shard_runtime.rpc.quotas import WAIT_MAX_MS, CallerQuota
 
 async def admitted(quota: CallerQuota, request: ProduceRequest) -> KafkaError | None:
     """Charge a request to its caller's quota, and wait until it may be stored. Returns the error for its partitions if
-    that would take longer than WAIT_MAX_MS, or if this node shuts down before; then nothing is charged.
+    that would take longer than WAIT_MAX_MS, or if this node shuts down first; then nothing is charged.
 
     A caller that waits as it was asked to does not wait here. A stream reads no further request meanwhile, so its
     client is stopped by flow control; the bytes of the one that waits count in the byte budget (CM-92).
@@ -40,7 +40,7 @@ async def admitted(quota: CallerQuota, request: ProduceRequest) -> KafkaError | 
 
 
 async def _waited(quota: CallerQuota, delay_ms: int) -> bool:
-    """Wait so long. Returns False, at once, if this node shuts down before."""
+    """Wait for `delay_ms`. Returns False, at once, if this node shuts down first."""
     if quota.waiting.has_ended:
         return False
     ends = asyncio.Event()

@@ -113,7 +113,8 @@ class AclAdmin:
     # ---- delete
 
     async def delete_acls(self, request: DeleteAclsRequest, context: CallContext) -> DeleteAclsResponse:
-        """Remove the entries that match at least one of the filters. An entry that several match is listed for each."""
+        """Remove the entries that match at least one of the filters. An entry that several filters match is listed
+        under each."""
         _bounded(len(request.filters), "filters")
         filters = [_filter(each) for each in request.filters]
         outcomes: list[set[Acl] | KafkaError]

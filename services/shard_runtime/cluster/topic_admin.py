@@ -361,8 +361,8 @@ class TopicAdmin:
         ]
 
     async def _change_if(self, allowed: bool, decide: Callable[[MetadataImage], Sequence[Change]]) -> KafkaError | None:
-        """As `_change`; what changes nothing, since nothing of it is allowed, is decided by this node's own image: who
-        has no rights makes no work for the store."""
+        """Like `_change`, but a request of which nothing is allowed is decided by this node's own image, so that a
+        caller without rights makes no work for the store."""
         if allowed:
             return await self._change(decide)
         changes = decide(self._metadata.image)

@@ -67,8 +67,8 @@ class Metadata(Protocol):
 
 class EffectiveConfigs:
     """The configs in force for topics, groups and this node. Reads are cheap enough for each decision (PL-1003): those
-    of a group are computed once for each image of the metadata. (Not for each version: if the store lost its tail, the
-    next change gets the number of the lost one, CM-20.)"""
+    of a group are computed once for each image of the metadata. (A version would not do: if the store lost its tail,
+    the next change gets the number of the lost one, CM-20.)"""
 
     def __init__(self, settings: Settings, metadata: Metadata, node_id: Callable[[], int] = lambda: -1) -> None:
         self.settings = settings

@@ -63,7 +63,7 @@ class GroupConfig:
 
     @property
     def idle_ms(self) -> int:
-        """After how long a share session without a stream and without requests ends (PL-524)."""
+        """How long a share session lasts without a stream and without requests (PL-524)."""
         return max(self.session_timeout_ms, self.lock_ms)
 
 

@@ -30,7 +30,7 @@ from shard_runtime.record_log.protocol import (
 )
 
 _HISTORIES_MAX: Final = 64
-#: For how many shards one pass computes the targets: about 10 ms of work.
+#: The number of shards whose targets one pass computes: about 10 ms of work.
 _TARGETS_MAX: Final = 1_000
 
 
@@ -291,7 +291,7 @@ class OwnershipCore:
         claim.served_ms = None
 
     def claim_unknown(self, shard: ShardId, now_ms: int) -> None:
-        """Note that no reply came: the claim may have succeeded, so the next try repeats it with the same nonce."""
+        """Note that no reply came: the claim may have succeeded, so the next attempt repeats it with the same nonce."""
         claim = self._shard_claims.get(shard)
         if claim is not None and claim.phase is ClaimPhase.CLAIMING:
             self._shard_claims.enter(claim, ClaimPhase.FREE)
@@ -439,7 +439,7 @@ class OwnershipCore:
         return [claim.shard for claim in self._shard_claims.all() if claim.faulty]
 
     def _back_off(self, claim: ShardClaim, now_ms: int) -> None:
-        """Set the next try: at once after the first failure, then after 100 ms, doubling."""
+        """Schedule the next attempt: at once after the first failure, then after 100 ms, doubling."""
         delay_ms = self.terms.retry_min_ms << min(claim.failures - 1, 16) if claim.failures else 0
         claim.failures += 1
         claim.next_try_ms = now_ms + min(delay_ms, self.terms.retry_max_ms)

@@ -350,7 +350,7 @@ class RecordLog(Protocol):
         ...
 
     async def index(self, stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
-        """As `read`, without the batches (`log_index_v3`)."""
+        """Like `read`, but without the batches (`log_index_v3`)."""
         ...
 
     async def read_back(self, stream: str, before: StreamId, count: int) -> list[Entry]:

@@ -13,15 +13,15 @@ from typing import Final
 from kip932.sizes import size_text
 from shard_runtime.record_log.store_usage import MAKE_ROOM, MORE_MEMORY, StoreUsage
 
-#: The part of the limit, in percent, from which on no more records are taken; 100: no such check.
+#: The part of the limit, in percent, at which records are no longer taken; 100: no such check.
 PERCENT: Final = 95
 SETTING: Final = "store.produce.memory.percent"
-#: By how many percent of the limit the memory must fall below that before records are taken again.
+#: How far below that the memory must fall before records are taken again, in percent of the limit.
 FALLS_BY: Final = 2
 _OFF: Final = 100
-#: From this part of the limit on, in percent, the memory is read more often.
+#: The part of the limit, in percent, from which the memory is read more often.
 NEAR: Final = 80
-#: A reading is asked for when one part of so many of a leader's share is used.
+#: A reading is requested when a leader has used one part in this many of its share.
 _ASKS_AT: Final = 8
 #: What the store needs for a batch besides its bytes; its allocator rounds these up by as much as a quarter.
 _OVERHEAD: Final = 256
@@ -57,7 +57,7 @@ class _Node:
 
     def __init__(self, usage: StoreUsage) -> None:
         self.usage = usage
-        #: All that was ever taken here; what of it was unsettled, and all of it, when the last reading was sent.
+        #: All that was ever taken here; the unsettled part, and the total, when the last reading was sent.
         self.taken = 0
         self.carried = 0
         self.taken_at = 0

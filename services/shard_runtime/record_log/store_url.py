@@ -21,7 +21,7 @@ def masked(text: str) -> str:
 
 
 def masked_url(url: str) -> str:
-    """As `masked`, for a text that is meant to be one URL; it may have blanks or lack a scheme."""
+    """Like `masked`, but for a text that is meant to be one URL; it may have blanks or lack a scheme."""
     scheme, colon, rest = url.partition("://")
     if not colon:
         scheme, rest = "", url

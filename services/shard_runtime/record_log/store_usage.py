@@ -1,5 +1,5 @@
-"""What a store node says of its memory, its disk and its copies: parsed from INFO, and compared with its limit (CM-208,
-CM-211). Pure: the store watch asks, and reports what this decides."""
+"""What a store node reports about its memory, its disk and its copies: parsed from INFO, and compared with its limit
+(CM-208, CM-211). Pure: the store watch asks, and reports what this decides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAKE_ROOM: Final = "make room: sharegroups topics delete-records, or a shorter r
 MORE_MEMORY: Final = (
     "give the store more memory: CONFIG SET maxmemory, or a larger --store-memory at the next start of `sharegroups up`"
 )
-#: By how many percent of the limit the use must fall below a level before its next crossing is reported.
+#: How far the use must fall below a level before its next crossing is reported, in percent of the limit.
 _FALLS_BY: Final = 5
 
 

@@ -1,5 +1,5 @@
 """Decides what callers may do: the one place that is asked (CM-61). An RPC's row in `rpc.table` has the operations that
-it needs; its handler asks for the resources that the request names, by way of the call's context.
+it needs; its handler asks for the resources that the request names, through the call's context.
 
 Without access control there is no `Access`, and every caller may do everything. Calls between nodes are checked as
 they arrive (CM-61 (f)), so their handlers ask for nothing.
@@ -228,8 +228,8 @@ class Access:
         return REFUSED_LATELY + "; ".join(texts[:RECENT_SHOWN_MAX]) + "." if texts else ""
 
     def _remedy(self, asked: Asked, decision: Decision, target: str, what: str) -> str:
-        """Return what would allow it, and who can do that. `target`: the option that names the resource. `what`: those
-        with which the caller would be allowed what it lacks."""
+        """Return what would allow it, and who can do that. `target`: the option that names the resource. `what`: the
+        options that would grant the caller what it lacks."""
         if decision.rule is not None:
             host = asked.host if decision.rule.host != ANY_HOST else ""
             return explaining(asked.principal, host, f"--operation {asked.operation.name} {target}")

@@ -143,7 +143,7 @@ def method_handlers(methods: Iterable[BoundMethod], gate: Gate) -> dict[str, grp
 
 
 class Call(NamedTuple):
-    """What a call's metadata say of its caller, and where it comes from. `authorization`: None if there is none."""
+    """What a call's metadata say about its caller, and where it comes from. `authorization`: None if there is none."""
 
     context: GrpcContext
     connection: str
@@ -196,7 +196,7 @@ def call_context(call: Call, identity: Identity, gate: Gate, needs: Needs) -> Ca
         call.context.time_remaining,
         principal,
         call.client_id,
-        # All nodes may have one principal: at their port connections share alike.
+        # All nodes may have the same principal: at the nodes' port each connection therefore has a share of its own.
         Share(gate.budget, Holder(call.connection, "" if gate.peers_only else principal or "")),
         rights=rights,
         quotas=gate.quotas,

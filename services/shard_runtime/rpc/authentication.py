@@ -68,7 +68,7 @@ ANONYMOUS: Final = "anonymous"
 #: Returns whether a name and password belong together. It must not block the event loop, bounds how many wait, and may
 #: raise a KafkaError.
 PasswordCheck = Callable[[str, str], Awaitable[bool]]
-#: What gRPC knows of a connection: `ServicerContext.auth_context`.
+#: What gRPC knows about a connection: `ServicerContext.auth_context`.
 Connection = Callable[[], Mapping[str, Iterable[bytes]]]
 
 
@@ -241,8 +241,9 @@ class Authentication:
             raise SaslAuthenticationFailedError("the credentials are another user's now; open a new stream")
 
     def move_in_s(self, identity: Identity) -> float | None:
-        """Return in how many seconds a stream that is opened now should be asked to move, so that a client with a newer
-        token goes on with that; None for credentials without an end, or with one that is too near (CM-199)."""
+        """Return the number of seconds after which a stream that is opened now should be asked to move, so that a
+        client with a newer token continues with that one; None for credentials that do not expire, or that expire too
+        soon (CM-199)."""
         if identity.expires_ms is None:
             return None
         left_s = identity.expires_ms / 1000 - self._now()
@@ -279,7 +280,7 @@ class Authentication:
     def _checked(self, key: bytes, task: asyncio.Task[Identity]) -> None:
         del self._checking[key]
         if not task.cancelled():
-            task.exception()  # all who waited for it may have left
+            task.exception()  # avoids a warning from asyncio: every caller that waited may have been cancelled
 
     async def _find_out(self, key: bytes, scheme: str, value: str, host: str) -> Identity:
         # Before the check: what changes while it runs makes its answer an old one.

@@ -77,8 +77,8 @@ class CallContext:
         return None if self.rights is None else self.rights.refusal(resource, name, operation)
 
     def refusal_by_id(self, topic_id: bytes, name: str) -> KafkaError | None:
-        """As `refusal`, for a topic that was named by its id: the error has the topic's name only for a caller that may
-        DESCRIBE it (CM-61 (d))."""
+        """Like `refusal`, but for a topic that was named by its id: the error has the topic's name only for a caller
+        that may DESCRIBE it (CM-61 (d))."""
         if self.rights is None:
             return None
         known = self.may(ResourceType.TOPIC, name, Operation.DESCRIBE)

@@ -24,9 +24,9 @@ from kip932.ids import (
     STATE_BATCHES_MAX,
 )
 
-#: From how many bytes on, work on them waits for a turn of the event loop: they take 2 ms or more.
+#: The number of bytes from which work on them waits for a turn of the event loop: it takes 2 ms or more.
 LARGE_BYTES: Final = 1024 * 1024
-#: How many turns of the event loop one such work waits at most.
+#: The maximum number of turns of the event loop that one piece of such work waits.
 LARGE_TURNS_MAX: Final = 256
 
 
@@ -60,7 +60,7 @@ class LargeWork:
 
     async def turn(self, size: int) -> None:
         """Wait for a turn to work on `size` bytes, and do the work before the next await. Less than `LARGE_BYTES` need
-        no turn. Of more than `LARGE_TURNS_MAX` that wait, several may get the same one."""
+        no turn. If more than `LARGE_TURNS_MAX` are waiting, several may get the same one."""
         if size < LARGE_BYTES:
             return
         self._queued += 1

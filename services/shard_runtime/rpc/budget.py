@@ -16,14 +16,14 @@ from shard_runtime.rpc.bounds import LargeWork
 
 #: How long a call waits for room before it is throttled: asked to retry later.
 WAIT_S: Final = 1.0
-#: After how many milliseconds a throttled caller may retry.
+#: The time after which a throttled caller may retry, in milliseconds.
 THROTTLE_MS: Final = 500
 #: A user, or a connection, that holds more than this is heavy: the heavy ones share the budget.
 _HEAVY_BYTES: Final = 256 * 1024
 _DEFAULT_MIN: Final = 64 * 1024 * 1024
 _DEFAULT_MAX: Final = 1024 * 1024 * 1024
 _PART: Final = 8
-#: By what part of its share a user's connections that are not heavy may exceed it.
+#: A user's connections that are not heavy may exceed its share by one part of it in this many.
 _EXTRA_PART: Final = 16
 _FOR_EVER_S: Final = 1e6
 _RESERVED_S: Final = 0.25

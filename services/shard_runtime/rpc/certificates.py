@@ -29,7 +29,7 @@ from shard_runtime.rpc.rereading import read_for_ever
 
 log = structlog.get_logger(__name__)
 
-#: From so many days before its end on, a certificate's end is logged once for each time it is read.
+#: A certificate that expires within this many days is logged once for each time it is read.
 EXPIRY_WARNING_DAYS: Final = 7
 _DAY_S: Final = 86_400
 _HOST_NAME_MAX: Final = 253

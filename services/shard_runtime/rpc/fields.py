@@ -14,7 +14,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 #: Requests of fewer bytes are not scanned: even the largest of these stays small once parsed.
 COUNTED_FROM_BYTES: Final = 4096
 #: The maximum number of fields in one request, those of its entries included. The largest request that all other bounds
-#: allow, a Produce of 10,000 batches for as many partitions, has 100,000; scanning so many takes some 30 ms.
+#: allow, a Produce of 10,000 batches for as many partitions, has 100,000; scanning that many takes about 30 ms.
 FIELDS_MAX: Final = 150_000
 #: Up to this many fields are counted on the event loop; more are counted in a thread.
 COUNTED_AT_ONCE: Final = 5_000

@@ -32,7 +32,7 @@ WAITING_MAX: Final = 200
 REMEMBERED_MAX: Final = 10_000
 #: How often a check is begun again because the user's passwords have changed meanwhile.
 _ROUNDS_MAX: Final = 3
-#: What is hashed for a password that cannot be one, and the salt for a user of whom nothing is kept.
+#: What is hashed in place of a malformed password, and the salt for a user about whom nothing is kept.
 _NO_PASSWORD: Final = "no password"
 _NO_SALT: Final = bytes(24)
 

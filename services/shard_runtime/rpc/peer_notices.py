@@ -104,7 +104,7 @@ class PeerNotices(Generic[NoticeT]):
 
     `send` calls one node and returns the notices to try again; it may raise TransportError. `again` adds those that
     failed; by default for the same address. `is_gone`: whether a node will not be back. `count` counts notices by
-    outcome. `worth_ms`: for how long a notice is worth sending.
+    outcome. `worth_ms`: how long a notice is worth sending.
     """
 
     def __init__(

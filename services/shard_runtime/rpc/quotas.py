@@ -59,11 +59,11 @@ class Use:
         return math.ceil(max(owed_ms - self.burst_ms, 0))
 
     def charge(self, amount: float, now_ms: int) -> None:
-        """Note that so much is used, now or at the end of the present delay."""
+        """Note that this amount is used, now or at the end of the present delay."""
         self._paid_ms = max(self._paid_ms, now_ms) + amount * 1000 / self.rate
 
     def give_back(self, amount: float) -> None:
-        """Note that so much, which was charged, is not used after all."""
+        """Note that this amount, which was charged, is not used after all."""
         self._paid_ms -= amount * 1000 / self.rate
 
     def is_paid(self, now_ms: int) -> bool:
@@ -116,11 +116,11 @@ class CallerQuota:
         return self._use.delay_ms(self._quotas.now_ms(), pending)
 
     def charge(self, amount: float) -> None:
-        """Note that so much is used."""
+        """Note that this amount is used."""
         self._use.charge(amount, self._quotas.now_ms())
 
     def give_back(self, amount: float) -> None:
-        """Note that so much of what was charged is not used."""
+        """Note that this part of what was charged is not used."""
         self._use.give_back(amount)
 
     def throttle_ms(self) -> int:
@@ -167,8 +167,8 @@ class Mutations:
         self._refused = False
 
     def admit(self, number: int) -> None:
-        """Note that the request makes so many. Raises ThrottlingQuotaExceededError when the quota is used up, by this
-        request's earlier mutations too; then nothing is noted."""
+        """Note that the request makes this many mutations. Raises ThrottlingQuotaExceededError when the quota is used
+        up, by this request's earlier mutations too; then nothing is noted."""
         if self._quota is None:
             return
         if self._quota.delay_ms(self._pending):

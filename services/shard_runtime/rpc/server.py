@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 STARTUP: Final = "startup"
 LIVENESS: Final = "liveness"
 READINESS: Final = "readiness"
-#: gRPC's bit set of compression algorithms: only uncompressed messages.
+#: gRPC's bit set of permitted compression algorithms: identity alone, so only uncompressed messages.
 _IDENTITY_ONLY: Final = 1
 _TERMINATION_S: Final = 60.0
 
@@ -53,7 +53,7 @@ ACCEPT_MISSES_MAX: Final = 3
 CALL_DESCRIPTORS: Final = 8
 _HEALTH_CHECK: Final = "/grpc.health.v1.Health/Check"
 _UNANSWERED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
-#: What gRPC says of a connection that was accepted and then refused, by this end or the other, for its certificate.
+#: What gRPC says about a connection that was accepted and then refused, by this end or the other, for its certificate.
 _CLOSED: Final = "Socket closed"
 _REFUSED: Final = (_CLOSED, "handshake failed", "verification check failed", "security handshaker")
 #: Use a new connection for each call, and no proxy.

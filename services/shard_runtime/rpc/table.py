@@ -28,7 +28,7 @@ class Effect(Enum):
 class RequestSize(Enum):
     """What a request may contain, and its maximum size in bytes (CM-91)."""
 
-    #: The number of list entries is bounded (`rpc.bounds`), and so many need fewer bytes than this. A request of this
+    #: The number of list entries is bounded (`rpc.bounds`), and that many need fewer bytes than this. A request of this
     #: size that is full of empty entries is parsed in 20 ms, into 50 MB.
     LISTS = 1024 * 1024
     #: The numbers of state batches and of reasons of failures are bounded, too.

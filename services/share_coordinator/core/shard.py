@@ -69,8 +69,8 @@ from share_coordinator.core.plausible import (
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareTombstone, ShareUpdate
 from share_coordinator.core.share_state import ShareState, after_snapshot, after_update, initial_snapshot
 
-#: How many keys one background command may touch, so that requests do not wait long for it (SR-17). Among those that
-#: are copied, each reason of a failure counts as one more, since it may have 1 KiB.
+#: How many keys one background command may touch, so that requests do not wait long for it (SR-17). When keys are
+#: copied, each failure reason counts as another key, since it may take 1 KiB.
 KEYS_PER_SLICE: Final = 500
 #: The maximum number of share-partitions of one shard in one response (CM-91).
 TOPIC_STARTS_MAX: Final = 4_000

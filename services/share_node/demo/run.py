@@ -224,7 +224,7 @@ class Demo:
     def clear_away(self, wait_ms: int = 60_000) -> str:
         """Delete the topics, waiting for at most `wait_ms`. Returns what is left in the cluster, as text for a person.
 
-        The group stays. A topic that does not exist was deleted by an earlier try.
+        The group stays. A topic that does not exist was deleted by an earlier attempt.
         """
         with Admin({**self.client, "default.api.timeout.ms": wait_ms}) as admin:
             try:

@@ -137,7 +137,7 @@ class RoleProcess:
                 "role_process_ended", role=self.name, status=status, reason=reason, effect="it is started again"
             )
             if status >= 0 and not ready:
-                ports = []  # it ended by itself, perhaps because another process has one of these ports
+                ports = []  # it exited on its own, perhaps because another process has one of these ports
             names = (LISTEN_PORT.name, INTERNAL_LISTEN_PORT.name, METRICS_PORT.name)
             again = [f"{name}={port}" for name, port in zip(names, ports, strict=False)]
             await self._launch([*self._command, *again])  # later arguments win

@@ -54,7 +54,7 @@ class NoClusterError(StartError):
     """The store can be used but has no cluster. Only a person may declare it new, with `sharegroups init` (CM-20)."""
 
 
-#: Findings for which waiting does not help: this process needs other settings, and so a restart.
+#: Problems that waiting does not solve: this process needs other settings, and therefore a restart.
 _OWN_FINDINGS: Final = frozenset({"credentials", "other-cluster"})
 
 

@@ -28,7 +28,7 @@ class TriggerError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """The request of a ScaledObject. `topics`: empty for all topics in which the group has offsets."""
+    """What a ScaledObject requests. `topics`: empty for all topics in which the group has offsets."""
 
     group: str
     topics: frozenset[str]

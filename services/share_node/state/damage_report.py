@@ -177,7 +177,7 @@ class _LogWithSettlements:
 
 
 def empty(shard: ShardId) -> Any:
-    """Return an empty shard of this kind, to replay into; it decides nothing."""
+    """Return an empty shard of this kind, to replay into; it makes no decisions."""
     if shard.kind is ShardKind.GROUP:
         settings = CoordinatorSettings()
         return GroupShard(lambda: _NOTHING, lambda group_id: GroupConfig(), settings, SimpleAssignor())

@@ -205,8 +205,8 @@ class DataDirectory:
         return self.path / "store"
 
     def keep_private(self, *, quiet: bool = False) -> None:
-        """Take the rights of all but this user from the directory and its entries. Former access of others is logged,
-        once per process and unless `quiet` (CM-185).
+        """Take the rights of all but this user from the directory and its entries. That others could access it before
+        is logged, once per process and unless `quiet` (CM-185).
 
         An earlier version left some files readable by every user, if the umask allowed it. A directory that belongs to
         another user, or that holds more than this suite's entries, keeps its own rights, since it may be a mounted

@@ -7,7 +7,7 @@ from typing import Final
 
 from kip932.sizes import size_text
 
-#: The store gets one part of so many of the memory. The rest is for the processes around it, for its buffers, and for
+#: The store gets one part in this many of the memory. The rest is for the processes around it, for its buffers, and for
 #: the pages that are copied while a rewrite of its append-only file runs.
 PARTS: Final = 2
 #: More than any machine has: its memory is not known.
@@ -28,8 +28,8 @@ class StoreLimit:
         return cls(memory_bytes // PARTS, memory_bytes) if memory_bytes < _UNKNOWN else cls(0)
 
     def with_data(self, used_bytes: int) -> StoreLimit:
-        """Return the limit for a store whose data use so much at its start. A default leaves a quarter of that free, up
-        to the whole memory: data that an earlier version wrote without a limit must not stop all writes."""
+        """Return the limit for a store whose data use this much memory at its start. A default leaves a quarter of that
+        free, up to the whole memory: data that an earlier version wrote without a limit must not stop all writes."""
         room = min(used_bytes * 5 // 4, self.memory_bytes)
         return self if room <= self.limit_bytes else StoreLimit(room, self.memory_bytes)
 

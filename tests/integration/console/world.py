@@ -67,7 +67,7 @@ def leave_behind(settings: Mapping[str, Any], group: str) -> None:
 
 
 def consumer(settings: Mapping[str, Any], records: int = CONSUMED) -> ShareConsumer:
-    """Return a member of the group, which gets so many records with a poll."""
+    """Return a member of the group, which gets this many records with a poll."""
     given = {
         **settings,
         "group.id": GROUP,

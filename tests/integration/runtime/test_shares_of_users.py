@@ -55,7 +55,7 @@ class Blocked:
         await self._work(stream.context)
 
     async def until(self, number: int) -> None:
-        """Wait until it works on so many."""
+        """Wait until it works on this many."""
         async with asyncio.timeout(60), self.reached:
             await self.reached.wait_for(lambda: self.working.total() >= number)
 
@@ -93,7 +93,7 @@ async def served(options: RpcOptions, budget: Budget | None = None) -> AsyncIter
 
 
 async def connections(stack: AsyncExitStack, number: int, user: str = "") -> list[GrpcTransport]:
-    """Return so many connections, which are closed with the stack."""
+    """Return this many connections, which are closed with the stack."""
     made = [GrpcTransport(metadata=as_user(user)) if user else GrpcTransport() for _ in range(number)]
     for each in made:
         stack.push_async_callback(each.close)

@@ -44,7 +44,7 @@ class Process:
 
     def live_for(self, batches: int) -> bool:
         """Wait until the job has reported this many batches; if 0, until it starts Spark. Returns False if it gave up
-        before.
+        first.
 
         It gives up if the machine is so busy that Spark's Python workers repeatedly connect too late; it then says that
         it may be run again.

@@ -59,7 +59,7 @@ def described(cluster: Cluster) -> dict[str, Any]:
 
 
 def until_counted(port: int, expected: dict[str, int]) -> None:
-    """Wait until the metrics count so many archived records of the group, by cause."""
+    """Wait until the metrics count this many archived records of the group, by cause."""
     deadline = time.monotonic() + BOUND_S
     while True:
         shown = series(scrape(port))

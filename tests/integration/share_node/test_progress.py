@@ -77,7 +77,7 @@ def work(
     rejected: int = 0,
     delay: float | None = None,
 ) -> int:
-    """Acknowledge so many records, the first ones with REJECT; return how many that were."""
+    """Acknowledge this many records, the first ones with REJECT; return how many there were."""
     finished = 0
     deadline = time.monotonic() + BOUND_S
     while finished < records:
@@ -90,7 +90,7 @@ def work(
 
 
 def taken(made: ShareConsumer, records: int) -> None:
-    """Take so many records, and do nothing with them."""
+    """Take this many records, and do nothing with them."""
     held = 0
     deadline = time.monotonic() + BOUND_S
     while held < records:

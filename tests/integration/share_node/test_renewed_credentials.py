@@ -100,7 +100,7 @@ class Place:
 
     @contextmanager
     def working(self, topic: str, seconds: float, **settings: str) -> Iterator[Running]:
-        """Run a worker with these settings, whose jobs take so many seconds."""
+        """Run a worker with these settings, whose jobs take this many seconds."""
         name = f"w{uuid.uuid4().hex}"
         (self.folder / f"{name}.py").write_text(WORKER.format(group=topic, topic=topic, seconds=seconds))
         given = self.anyone | {key.replace("_", "."): value for key, value in settings.items()}

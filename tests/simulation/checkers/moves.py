@@ -32,7 +32,7 @@ _GRACE_MAX_MS: Final = 30_000
 _ASKED_AT: Final = 0.8
 #: How late a timer may be.
 _LATE_MS: Final = 50
-#: How long after a move the client may keep the former stream open: until it has the response, and its end arrives.
+#: How long after a move the client may keep the previous stream open: until it has the response, and its end arrives.
 _FORMER_MS: Final = 500
 #: A session that is opened again this soon after the ask was lost by the move.
 _AGAIN_MS: Final = 1_500
@@ -139,7 +139,7 @@ class _Sessions:
         self._streams = _streams(history)
         self._too_old = {event.connection for event in history.of(ConnectionEnded) if event.why == TOO_OLD}
         self._bound: dict[Key, str] = {}
-        #: To which stream a session was bound when it ended.
+        #: The stream to which a session was bound when it ended.
         self._at_end: dict[Key, str] = {}
         self._former: dict[Key, set[str]] = defaultdict(set)
         #: The stream of each member's session at each leader that was last asked to move, when it moved or ended.

@@ -365,7 +365,7 @@ def _check_shorthands(given: Given) -> None:
 
 
 def _misleading(acl: Acl) -> str:
-    """Return why an entry would apply to nothing, though the nodes accept it: its name looks like a pattern."""
+    """Return why an entry would have no effect, although the nodes accept it: its name looks like a pattern."""
     name, topic = acl.resource_name, acl.resource_type == ResourceType.TOPIC
     if acl.resource_pattern_type == PatternType.PREFIXED:
         if name == WILDCARD:

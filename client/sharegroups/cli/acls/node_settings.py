@@ -27,7 +27,7 @@ class NodeSettings:
     super_users: frozenset[str]
 
 
-#: By node id: its settings, or the error for which they are not known.
+#: By node id: its settings, or the error because of which they are not known.
 Settings = Mapping[int, NodeSettings | KafkaError]
 
 

@@ -70,8 +70,8 @@ class PurgePlan:
 
     @property
     def warnings(self) -> list[str]:
-        """How many of the letters were not sent back, and of how many that is not known; empty if nothing was searched,
-        or all were."""
+        """How many of the letters were not sent back, and for how many that is not known; empty if nothing was
+        searched, or all were."""
         lines: list[str] = []
         if self.sent.waiting:
             lines.append(f"{self.sent.waiting} of the letters {_were(self.sent.waiting)} not sent back")

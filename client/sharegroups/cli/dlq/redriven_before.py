@@ -126,8 +126,8 @@ class FreshRecords:
         self._oldest_ms = oldest[0].append_time_ms if oldest else None
 
     def find(self, first: First, take: TakeFresh, until_s: float = inf) -> bool:
-        """Give to `take` all fresh records that dead letters from `first` on can have, except those given before.
-        Returns False when `until_s` (`monotonic`) came first; then some were not given. Raises KafkaError."""
+        """Give to `take` all fresh records that dead letters from `first` on can have, except those that were given
+        already. Returns False when `until_s` (`monotonic`) came first; then some were not given. Raises KafkaError."""
         begin = at = self._start if self._is_younger(first) else max(self._start, first.offset + 1)
         printed_s = monotonic()
         while at < self._found_from:

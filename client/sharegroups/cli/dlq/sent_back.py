@@ -94,7 +94,8 @@ class SentBack:
         return sent
 
     def note(self) -> str:
-        """Return of how many letters it is not known whether they were sent back, and why; "" if it is of all."""
+        """Return for how many letters it is not known whether they were sent back, and why; "" if it is known for
+        all."""
         if not self._unknown:
             return ""
         reasons = list(self._reasons)

@@ -91,7 +91,7 @@ def add(
 
 
 def _passwords_of(admin: Admin, user: str) -> Sequence[ScramCredentialInfo]:
-    """Return what is known of a user's passwords; nothing for a new user. Raises KafkaError."""
+    """Return what is known about a user's passwords; nothing for a new user. Raises KafkaError."""
     found = admin.describe_user_scram_credentials([user])[user]
     if isinstance(found, ResourceNotFoundError):
         return []

@@ -1,4 +1,4 @@
-"""`sharegroups users list`: prints the users, with what is known of their passwords (CT-138)."""
+"""`sharegroups users list`: prints the users, with what is known about their passwords (CT-138)."""
 
 from __future__ import annotations
 

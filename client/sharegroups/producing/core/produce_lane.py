@@ -133,8 +133,8 @@ class Lane(Generic[RecordT, WatcherT]):
     def go_to(self, topic_id: bytes) -> None:
         """Send with this topic id from now on. Call this only while no batch is unconfirmed for another id.
 
-        The waiting numbered batches were refused for the former id. They get new numbers, and their old sequences
-        become free in case the former id is used again.
+        The waiting numbered batches were refused for the previous id. They get new numbers, and their old sequences
+        become free in case the previous id is used again.
         """
         if topic_id == self.topic_id:
             return

@@ -36,7 +36,7 @@ class Reason(StrEnum):
     SOURCE_UNREADABLE = "source_unreadable"
 
 
-#: Reasons for which a dead letter is never written, whatever the policy: its record is just archived (PL-917, PL-918).
+#: Reasons why a dead letter is never written, whatever the policy: its record is just archived (PL-917, PL-918).
 GIVEN_UP: Final = frozenset({Reason.SWITCHED_OFF, Reason.LOOP})
 #: Reasons that may go away by themselves: even the policy `drop` retries after these, up to its last attempt (PL-907).
 TRANSIENT: Final = frozenset(

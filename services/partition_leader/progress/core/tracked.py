@@ -54,7 +54,7 @@ class Tracked:
         self.epoch = epoch
         self.before: Finished = NONE_FINISHED  # by objects that were dropped
         self.core: SharePartition | None = None  # the one that is loaded, or retires
-        self.dropped_ms = -1  # what was stored before is not what is stored now
+        self.dropped_ms = -1  # what was read from the store up to then is out of date
         self.samples: tuple[Sample, ...] = ()
         self.stored: StoredProgress | None = None
         self.watched: Watched = UNWATCHED
@@ -62,7 +62,7 @@ class Tracked:
 
     @property
     def finished(self) -> Finished:
-        """What was finished since the leader counts."""
+        """What was finished since the leader began to count."""
         return self.before if self.core is None else self.before.plus(self.core.state.finished)
 
     def dropped(self, core: SharePartition) -> None:
@@ -112,7 +112,7 @@ class TrackedPartitions:
             self.obtain(key, epoch).dropped(core)
 
     def note(self, key: SharePartitionKey, epoch: int, stored: StoredProgress) -> None:
-        """Note what was read of a share-partition, unless an object of it was dropped since."""
+        """Note what was read about a share-partition, unless an object of it was dropped since then."""
         found = self.obtain(key, epoch)
         if stored.at_ms > found.dropped_ms:
             found.stored = stored

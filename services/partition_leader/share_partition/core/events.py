@@ -205,7 +205,7 @@ class ReadBack:
 
 @dataclass(frozen=True, slots=True)
 class ReadBackFailed:
-    """The read-back did not succeed within its time (PL-707): the share-partition retires."""
+    """The read-back did not succeed within its time limit (PL-707): the share-partition retires."""
 
     generation: int
     error: KafkaError

@@ -1,7 +1,7 @@
 """The state that the handlers of one share-partition share: status, settings, window, queued writes.
 
 Owns the transitions between statuses (PL-601, PL-604, PL-631), and the effects of the event that is being handled. It
-decides nothing about records.
+makes no decisions about records.
 """
 
 from __future__ import annotations

@@ -448,9 +448,9 @@ class SharePartition:
 def load_window(start_offset: int, batches: Iterable[StateBatch], now_ms: int = 0, limits: Limits = LIMITS) -> Window:
     """Return a window with every stored batch, held by no member (PL-604 … PL-608, PL-611).
 
-    Batches longer than a record batch may be are split, so that no array is longer than that (CM-112). Their
-    `not_before_ms` are on the clock of `now_ms` (PL-934). Raises UnknownServerError for state that violates PL-604: a
-    batch below the start offset, too far after it, backwards, overlapping another, or in an unknown state.
+    Batches that exceed the maximum length of a record batch are split, so that no array is longer than that (CM-112).
+    Their `not_before_ms` are on the clock of `now_ms` (PL-934). Raises UnknownServerError for state that violates
+    PL-604: a batch below the start offset, too far after it, backwards, overlapping another, or in an unknown state.
     """
     window = Window(start_offset, limits)
     following = start_offset

@@ -39,8 +39,8 @@ def split_at(first: int, last: int, start_offset: int) -> list[Span]:
 
 
 def is_dense(spans: Sequence[Span]) -> bool:
-    """Return whether there are so many, and such short, ascending spans that it is better to process their whole
-    stretch at once."""
+    """Return whether the ascending spans are so many and so short that it is better to process their whole stretch at
+    once."""
     return len(spans) > 1 and spans[-1][1] - spans[0][0] < _DENSE * len(spans)
 
 

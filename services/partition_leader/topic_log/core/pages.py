@@ -71,7 +71,7 @@ class PageIndex:
         return sum(page.size for page in self._pages if page.start >= log_start)
 
     def indexed(self, log_start: int) -> Indexed:
-        """Return what is known of the batches from `log_start` on. For a page that is partly below it, the share of
+        """Return what is known about the batches from `log_start` on. For a page that is partly below it, the share of
         its offsets that is left is taken as the share of its bytes."""
         pages = [page for page in self._pages if page.end > log_start]
         if not pages:

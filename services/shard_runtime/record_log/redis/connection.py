@@ -15,7 +15,8 @@ from shard_runtime.record_log.store_usage import MAKE_ROOM, MORE_MEMORY
 Arg = str | bytes | int
 Command = tuple[Arg, ...]
 Reply = Any
-"""bytes, int, None, a list of replies, or an ErrorReply. It is Any because the code that judges a reply parses it."""
+"""bytes, int, None, a list of replies, or an ErrorReply. It is Any because the code that evaluates a reply parses
+it."""
 
 
 class ConnectionLostError(Exception):

@@ -1,6 +1,6 @@
 """Translates claims, renewals and releases into the functions' arguments, and their replies back (CM-12).
 
-It never judges: `store_calls` decides when a reply is *valid* (durable, unchanged history, still this owner's).
+It evaluates nothing: `store_calls` decides when a reply is *valid* (durable, unchanged history, still this owner's).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def replay_from_command(shard: ShardId, incarnation: int, epoch: int, before: St
 
 
 def owner_query(shard: ShardId) -> Command:
-    """The query for a shard's owner; `is_owner` judges its reply."""
+    """The query for a shard's owner; `is_owner` evaluates its reply."""
     return ("HMGET", shard.owner_key, "incarnation", "epoch", "released", "nonce")
 
 

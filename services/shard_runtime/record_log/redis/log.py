@@ -1,7 +1,7 @@
 """The logs and owner records of one store: `RecordLog` over any `Store`, a real one or the tests' twin.
 
 It holds the shards this process has claimed. Writes go to the right node's writer, reads use a separate connection.
-`store_calls`, `flush` and `connection_check` judge the replies.
+`store_calls`, `flush` and `connection_check` evaluate the replies.
 """
 
 from __future__ import annotations

@@ -193,11 +193,11 @@ class QueryConnections:
         return tuple(sorted(self._store.nodes))
 
     async def repeat(self, key: str, commands: Sequence[Command], wait: int = 0) -> Answered:
-        """As `once`, for commands that may run twice: repeat them until `call_ms` have passed."""
+        """Like `once`, but for commands that may run twice: repeat them until `call_ms` have passed."""
         return await self.answered(f"about {key}", lambda: self.once(key, commands, wait))
 
     async def repeat_at(self, node: str, commands: Sequence[Command]) -> Answered:
-        """As `at`, for commands that may run twice: repeat them until `call_ms` have passed."""
+        """Like `at`, but for commands that may run twice: repeat them until `call_ms` have passed."""
         return await self.answered(f"of {node}", lambda: self.at(node, commands))
 
     async def answered(self, what: str, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:

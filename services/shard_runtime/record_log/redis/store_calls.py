@@ -1,6 +1,7 @@
 """Calls for a writer: their commands, the meaning of the replies, and when a reply is valid (CM-12, CM-18).
 
-A call outlives reconnects, so every call here is safe to repeat. For flushes, which have more to judge, see `flush.py`.
+A call outlives reconnects, so every call here is safe to repeat. For flushes, whose replies need more checks, see
+`flush.py`.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class StoreWatch:
                 log.exception("store_watch_failed", effect="the watch goes on")
 
     async def _pause(self, at_most_s: float) -> None:
-        """Wait for the next check, or for a reading of the memory that is needed before."""
+        """Wait for the next check, or for a reading of the memory that is needed sooner."""
         gap_s = min(_READ_AGAIN_S, at_most_s)
         await asyncio.sleep(gap_s)
         left_s = max(at_most_s - gap_s, 0)

@@ -213,7 +213,7 @@ class Writer:
             await check_shards(connection, list(unseen.values()), self.history, self._settings.reply_ms)
 
     async def _turn(self, batch: Sequence[StoreCall]) -> None:
-        """Run one pipeline, then let each of its calls judge its replies."""
+        """Run one pipeline, then let each of its calls evaluate its replies."""
         connection = self._connection
         if connection is None:
             raise ConnectionLostError("the connection was closed")
@@ -284,8 +284,8 @@ class Writer:
 
 
 def _judged(call: StoreCall, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
-    """Let a call judge its replies, unless it is answered already. If it cannot parse a reply, its shards are treated
-    as lost, but the writer continues (CM-13)."""
+    """Let a call evaluate its replies, unless it is answered already. If it cannot parse a reply, its shards are
+    treated as lost, but the writer continues (CM-13)."""
     if call.done:
         return Verdict.DONE
     try:

@@ -190,7 +190,7 @@ def test_the_default_comes_from_the_container_then_from_the_machine(tmp_path: Pa
 
 
 def _fill(budget: Budget, user: str, connections: int, size: int) -> int:
-    """Let a user take pieces of this size over so many connections, in turn, until it gets no more. Returns how many
+    """Let a user take pieces of this size over this many connections, in turn, until it gets no more. Returns how many
     bytes it has."""
     taken = [True]
     while any(taken):

@@ -1,4 +1,4 @@
-"""The reasons for which a process may wait, and how often it logs them. No port is opened, and time is virtual."""
+"""The reasons why a process may wait, and how often it logs them. No port is opened, and time is virtual."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ ROWS_MAX: Final = 1_000
 
 @dataclass(slots=True)
 class SentCounts:
-    """How many dead letters were sent back, were not, and of how many that is not known."""
+    """How many dead letters were sent back, how many were not, and for how many that is not known."""
 
     back: int = 0
     waiting: int = 0

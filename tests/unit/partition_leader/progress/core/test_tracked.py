@@ -21,7 +21,7 @@ ACCEPT: Final = 1
 
 
 def worked(records: int = 3) -> Bench:
-    """Return a share-partition in which so many records were accepted."""
+    """Return a share-partition in which this many records were accepted."""
     bench = Bench(log=[(0, 9)])
     bench.fetch("m")
     bench.ack("m", (0, records - 1, ACCEPT))

@@ -66,7 +66,7 @@ class Watch(StoreWatch):
 
 
 async def watched(used_bytes: int, meanwhile: Callable[[Watch], Awaitable[None]]) -> tuple[OneNode, Watch]:
-    """Watch a store that uses so much of its limit, with one reading at the start."""
+    """Watch a store that uses this much of its limit, with one reading at the start."""
     store = OneNode(used_bytes)
     watch = Watch(store)
     watch.limit_records(lambda: 1, lambda *_: None)

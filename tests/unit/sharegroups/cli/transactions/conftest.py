@@ -33,7 +33,7 @@ def transactions(fake: FakeCluster) -> FakeCluster:
 
 @pytest.fixture
 def damaged(transactions: FakeCluster) -> FakeCluster:
-    """As `transactions`, with an additional record that cannot be read."""
+    """Like `transactions`, but with an additional record that cannot be read."""
     text = "the record of transactional id 'worn' cannot be used: its checksum does not fit its bytes"
     transactions.transactions.unreadable["worn"] = KafkaStorageError(text)
     return transactions
