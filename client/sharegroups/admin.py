@@ -225,7 +225,7 @@ class Admin(ProcessBound):
         by_partition: bool = False,
         limit: int = PROGRESS_ROWS,
     ) -> ProgressPage:
-        """Return how far groups are, by topic or by partition, as the leaders know it; the largest lag first.
+        """Return the progress of groups, by topic or by partition, as the leaders know it; the largest lag first.
 
         Without `groups` or `topics`: all that the caller may describe. At most `limit` rows, 5,000 or fewer (CL-170).
         Raises KafkaError when no leader answers.

@@ -123,7 +123,7 @@ class Acl(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The entry as one line for people."""
+        """The entry as one human-readable line."""
         pattern = "prefix " if self.resource_pattern_type == PatternType.PREFIXED else ""
         return (
             f"{_name(Permission, self.permission_type)} {self.principal} from {self.host}: "

@@ -144,7 +144,7 @@ def _limited(failures: list[Failure]) -> tuple[Failure, ...]:
 
 
 def _bytes(failures: list[Failure]) -> int:
-    """Return the bytes of all reasons; 0 for so few that they are within the limit, however long each is."""
+    """Return the bytes of all reasons; 0 if they are so few that they are within the limit, however long each is."""
     return 0 if len(failures) <= _FEW else _size("".join(map(_REASON, failures)))
 
 

@@ -1,4 +1,4 @@
-"""Numbers of bytes as text for people, and back."""
+"""Converts numbers of bytes to human-readable text, and back."""
 
 from __future__ import annotations
 

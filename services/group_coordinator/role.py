@@ -85,13 +85,13 @@ class GroupShards:
 class Node:
     """The role's dependencies, which its node provides.
 
-    `topics`: the newest metadata image (`image_topics.newest_topics`). `complete_since_ms`: since when, by the deadline
-    clock, it is known to be complete; −1 when it is not (GC-80). `configs`: the effective configs of a group, clamped
-    (GC-137). `owner_of`: the owner of a group shard, for hints. `leader_of`: `host:port` of a
-    partition's leader. `enabled`: whether share.version ≥ 1 (GC-8). `meter`: counts flushes and loads.
-    `host_options`: the hosts' bounds; their write time-out is the role's own setting. `queue_of`: the dead-letter topic
-    of a group, "" for none. `leaders`: the internal addresses of all nodes that lead partitions, which are notified of
-    removed members (GC-39a).
+    `topics`: the newest metadata image (`image_topics.newest_topics`). `complete_since_ms`: the time, by the deadline
+    clock, since which it is known to be complete; −1 when it is not (GC-80). `configs`: the effective configs of a
+    group, clamped (GC-137). `owner_of`: the owner of a group shard, for hints. `leader_of`: `host:port` of a
+    partition's leader. `enabled`: whether share.version ≥ 1 (GC-8). `meter`: counts flushes and loads. `host_options`:
+    the hosts' bounds; their write time-out is the role's own setting. `queue_of`: the dead-letter topic of a group, ""
+    for none. `leaders`: the internal addresses of all nodes that lead partitions, which are notified of removed members
+    (GC-39a).
     """
 
     record_log: RecordLog

@@ -32,7 +32,7 @@ TopicResult = pb.DeleteShareGroupOffsetsResponse.TopicResult
 
 
 class Deletions:
-    """The handlers. `complete_since_ms`: since when, by the deadline clock, the image is complete (GC-80)."""
+    """The handlers. `complete_since_ms`: the time, by the deadline clock, since which the image is complete (GC-80)."""
 
     def __init__(self, around: Surroundings, outcomes: AdminOutcomes, complete_since_ms: Callable[[], int]) -> None:
         self._around = around

@@ -27,9 +27,9 @@ _SOON_S: Final = 1.0
 
 
 class Sweeper:
-    """Runs the sweeps in one task. `complete_since_ms` returns since when (deadline clock) the image has been complete;
-    −1 when it is not. `expired` counts groups whose deletion began because they were empty for too long. `after_sweep`
-    is called after each sweep."""
+    """Runs the sweeps in one task. `complete_since_ms` returns the time (deadline clock) since which the image has been
+    complete; −1 when it is not. `expired` counts groups whose deletion began because they were empty for too long.
+    `after_sweep` is called after each sweep."""
 
     def __init__(
         self,

@@ -298,7 +298,7 @@ class PartitionLeader:
                 log.exception("consumed_retention_round_failed")
 
     async def progress_round(self) -> None:
-        """Compute how far groups are, and export it (PL-950, PL-956)."""
+        """Compute the progress of groups, and export it (PL-950, PL-956)."""
         await self.progress.round(ask=self._around.enabled())
         await self._around.metrics.progress.refresh(
             self.progress.latest, await self.progress.topics(), self._around.facts.name

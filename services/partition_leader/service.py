@@ -139,7 +139,7 @@ class PartitionLeaderService:
     async def list_share_progress(
         self, request: list_share_progress_pb2.ListShareProgressRequest, context: CallContext
     ) -> list_share_progress_pb2.ListShareProgressResponse:
-        """Return how far groups are in the partitions led here (PL-951)."""
+        """Return the progress of groups in the partitions led here (PL-951)."""
         return await self._progress_service.list_share_progress(request, context)
 
     async def share_fetch(

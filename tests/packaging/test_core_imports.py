@@ -70,7 +70,7 @@ def is_edge(module: str) -> bool:
 
 
 def core_of(module: str) -> str:
-    """Return the core that a module belongs to, "" for none: `x.core`, or `x.y.core` where x has several rooms."""
+    """Return the core that a module belongs to, "" for none: `x.core`, or `x.y.core` where x has several packages."""
     parts = module.split(".")
     ends = [index for index, part in enumerate(parts, start=1) if part == "core"]
     return ".".join(parts[: ends[0]]) if ends else ""
@@ -85,7 +85,7 @@ def is_pure(module: str) -> bool:
 
 def allowed(module: str) -> frozenset[str]:
     """Return what a pure module may import besides the pure parts of the standard library. This includes the cores of
-    its service, in the order of the rooms (pyproject.toml)."""
+    its service, in the order of the layers (pyproject.toml)."""
     runtime = RUNTIME_WORDS if within(module, "shard_runtime") else frozenset[str]()
     service = module.partition(".")[0]
     cores = {core for core in CORES if within(core, service)} if core_of(module) else {module}

@@ -41,12 +41,12 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
         (
             "services/shard_runtime/record_log/protocol.py",
             "import shard_runtime.hosting.shard_host",
-            "A room of the runtime knows the rooms below it",
+            "A package of the runtime imports only packages below it",
         ),
         (
             "services/shard_runtime/rpc/bounds.py",
             "import shard_runtime.hosting.shard",
-            "A room of the runtime knows the rooms below it",
+            "A package of the runtime imports only packages below it",
         ),
         (
             "services/share_persister/retry_rules.py",
@@ -61,7 +61,7 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
         (
             "services/partition_leader/topic_log/reader.py",
             "import partition_leader.fetch.fetch",
-            "A room of the partition leader knows the rooms below it",
+            "A package of the partition leader imports only packages below it",
         ),
         (
             "services/partition_leader/share_partition/core/spans.py",

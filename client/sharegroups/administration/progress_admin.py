@@ -44,7 +44,7 @@ class ProgressAdmin:
         by_partition: bool = False,
         limit: int = PROGRESS_ROWS,
     ) -> ProgressPage:
-        """Return how far groups are, by topic or by partition: lag, age of the oldest unfinished record, records in
+        """Return the progress of groups, by topic or by partition: lag, age of the oldest unfinished record, records in
         flight, arrivals, and more. At most `limit` rows (at most 5,000), those with the largest lag first.
 
         Without `groups` or `topics`: all that the caller may describe. If a leader has more than 5,000 rows, the sums

@@ -69,7 +69,7 @@ class ShareConsumer(ProcessBound):
 
     async def poll(
         self,
-        timeout: float | None = None,  # noqa: ASYNC109 - the shape of CL-44
+        timeout: float | None = None,  # noqa: ASYNC109 - the signature of CL-44
         *,
         max_records: int | None = None,
     ) -> Messages:
@@ -155,7 +155,7 @@ class ShareConsumer(ProcessBound):
         """
         return KeepAlive(self, Kept(messages, on_lost))
 
-    async def commit_sync(self, timeout: float | None = None) -> CommitResult:  # noqa: ASYNC109 - the shape of CL-44
+    async def commit_sync(self, timeout: float | None = None) -> CommitResult:  # noqa: ASYNC109 - the signature of CL-44
         """Send the acknowledgements and wait (CL-24). Returns None or the error by partition; {} when nothing is
         pending.
 
@@ -205,7 +205,7 @@ class ShareConsumer(ProcessBound):
         """Make a waiting poll or commit_sync, or the next one, raise WakeupError (CL-29)."""
         self._engine.wakeup()
 
-    async def close(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109 - the shape of CL-44
+    async def close(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109 - the signature of CL-44
         """Send acknowledgements, close sessions, leave the group (CL-28). Raises the first error.
 
         In implicit mode the records of the last poll are not accepted: they are released. A second call does nothing.

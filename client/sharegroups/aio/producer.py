@@ -123,7 +123,7 @@ class Producer(ProcessBound):
         sending = self._send(topic, value, key, partition, headers, timestamp)
         return await (self.tracing.send(topic, sending) if self.tracing.on else sending)
 
-    async def _send(  # noqa: PLR0917 - what a caller of `send` gives
+    async def _send(  # noqa: PLR0917 - the arguments of `send`
         self, topic: str, value: Any, key: Any, partition: int | None, headers: Headers, timestamp: int | None
     ) -> DeliveryReport:
         delivered: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()
@@ -195,7 +195,7 @@ class Producer(ProcessBound):
             ("producer-metrics", "produce-throttle-time-max"): float(waits.maximum_ms),
         }
 
-    async def flush(self, timeout: float | None = None) -> int:  # noqa: ASYNC109 - the public shape of CL-44
+    async def flush(self, timeout: float | None = None) -> int:  # noqa: ASYNC109 - the public signature of CL-44
         """Wait until every record is delivered or has failed. Returns how many are still pending after `timeout`
         seconds."""
         arguments.seconds("flush", timeout)
@@ -209,7 +209,7 @@ class Producer(ProcessBound):
             pass
         return self.sender.buffer.records
 
-    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the public shape of CL-44
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the public signature of CL-44
         """Flush for at most `timeout` seconds (default: delivery.timeout.ms), then stop. A second call does nothing. An
         open transaction is aborted."""
         arguments.seconds("close", timeout)

@@ -110,7 +110,7 @@ class AckLedger:
         """Return whether the application holds records of this session (CL-37)."""
         return any(part.session is session for part in self._handed)
 
-    def acknowledge(  # noqa: PLR0917 - what a caller of the consumer gives
+    def acknowledge(  # noqa: PLR0917 - the consumer's arguments
         self,
         part: Delivered,
         offset: int,
@@ -137,7 +137,7 @@ class AckLedger:
         if not part.delivery.acknowledge(offset, kind, delay_ms, undelivered, reason):
             raise _refusal(part.place, offset, renewed=part.delivery.is_renewed(offset))
 
-    def acknowledge_offset(  # noqa: PLR0917 - what a caller of the consumer gives
+    def acknowledge_offset(  # noqa: PLR0917 - the consumer's arguments
         self,
         topic: str,
         partition: int,

@@ -73,7 +73,7 @@ class Fetcher:
         self._signal = Signal()
         self._closing: set[asyncio.Task[None]] = set()
         self._flush_timer: asyncio.TimerHandle | None = None
-        #: Since when acknowledgements have been waiting for a fetch that can carry them.
+        #: The time since which acknowledgements have been waiting for a fetch that can carry them.
         self._unsent_ms: int | None = None
         self._unpolled_timer: asyncio.TimerHandle | None = None
         #: When records last arrived or were handed out, in seconds on the event loop's clock.

@@ -69,7 +69,7 @@ def trim_samples(data: Path, keep: timedelta, now: datetime | None = None) -> No
             shutil.rmtree(folder)
 
 
-def _replace(  # noqa: PLR0917 - what replaces what
+def _replace(  # noqa: PLR0917 - the replaced and the new rows
     spark: SparkSession,
     data: Path,
     kind: Kind,

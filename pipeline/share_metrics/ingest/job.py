@@ -139,7 +139,7 @@ class Upkeep:
     triggers.
     """
 
-    def __init__(  # noqa: PLR0917 - what there is to do, and when
+    def __init__(  # noqa: PLR0917 - the tasks, and when they are due
         self,
         kinds: Sequence[Kind],
         compact: Callable[[Kind, int], object],
@@ -427,7 +427,7 @@ def _at_port(registry: CollectorRegistry, exposition: Exposition, notify: Notify
         yield
 
 
-def collected(  # noqa: PLR0917 - what a report is made of
+def collected(  # noqa: PLR0917 - the parts of a report
     data: Path,
     times: tuple[datetime | None, datetime | None],
     window_s: int,

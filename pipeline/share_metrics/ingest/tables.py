@@ -112,7 +112,7 @@ def _last_read(before: dict[str, Any], data: Path, kind: Kind) -> int:
     return -1 if other_query else last
 
 
-def _write(  # noqa: PLR0917 - what a table is made of
+def _write(  # noqa: PLR0917 - the parts of a table
     spark: SparkSession,
     data: Path,
     kind: Kind,

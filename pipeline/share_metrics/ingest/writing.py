@@ -189,7 +189,7 @@ class Running:
     allows, and `again` is called.
     """
 
-    def __init__(  # noqa: PLR0917 - what there is to begin, and how long
+    def __init__(  # noqa: PLR0917 - what to begin, and the time limits
         self,
         kinds: Sequence[Kind],
         begin: Callable[[Kind], StreamingQuery],
@@ -268,7 +268,7 @@ def stored(spark: SparkSession, data: Path, kind: Kind, last: int | None = None)
     return rows_in(spark, kind, there if last is None else [span for span in there if span.last <= last])
 
 
-def write_batch(  # noqa: PLR0917 - what a batch is
+def write_batch(  # noqa: PLR0917 - the parts of a batch
     spark: SparkSession, data: Path, kind: Kind, batch: DataFrame, number: int, watch: Watch, rows: str = ""
 ) -> None:
     """Write one micro-batch and commit it under its number, unless an earlier run of the batch already has.

@@ -31,7 +31,7 @@ def deletions(rows: DataFrame, window_s: int = 60) -> DataFrame:
     return records.groupBy(*KEY, "window").agg(newest_is_tombstone.alias("gone")).where("gone")
 
 
-def fill_windows(  # noqa: PLR0917 - what windows are filled with, and from when to when
+def fill_windows(  # noqa: PLR0917 - what windows are filled with, and their time range
     windows: DataFrame,
     window_s: int = 60,
     begin: datetime | None = None,

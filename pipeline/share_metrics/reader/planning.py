@@ -91,7 +91,7 @@ def _passed(stream: str, start: Position, goal: Goal) -> StreamPlan:
     return StreamPlan(start, [], [])
 
 
-def _before(  # noqa: PLR0917 - what a plan knows
+def _before(  # noqa: PLR0917 - the inputs of a plan
     stream: str, start: Position, tip: Tip, through: EntryId, known: int | None, queries: StreamQueries
 ) -> tuple[int, list[Gap]]:
     """Entries added up to `start`, or up to the first stored one if that is later; and the gaps before it."""

@@ -174,7 +174,7 @@ def lives_at(lives: Sequence[TopicLife], at: datetime | EntryId | None, now: dat
     return there[:1] or sorted(begun, key=lambda one: one.deleted_ms or 0)[-1:] or list(lives[-1:])
 
 
-def replayed(  # noqa: PLR0917 - what a question about the past consists of
+def replayed(  # noqa: PLR0917 - the parts of a question about the past
     store: Store | None,
     group: str,
     topic: str,

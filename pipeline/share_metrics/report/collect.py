@@ -136,7 +136,7 @@ class RowsBetween:
         return joined.where(never | (F.struct(*ORDER) < F.struct("ended_epoch", "ended_seq")))
 
 
-def collect(  # noqa: PLR0917 - what a report is made of
+def collect(  # noqa: PLR0917 - the parts of a report
     states: DataFrame,
     groups: DataFrame,
     begin: datetime,

@@ -24,8 +24,8 @@ class TopicsView(Protocol):
 
     @property
     def image(self) -> object:
-        """The image that this is a view of. Compare it by identity: each change of the metadata makes another one. (Not
-        by its version, which can occur twice if the store lost its tail, CM-20.)"""
+        """The image that this is a view of. Compare it by identity: each change of the metadata makes another one. (Do
+        not compare versions: one can occur twice if the store lost its tail, CM-20.)"""
         ...
 
     @property

@@ -107,8 +107,8 @@ class LeftBehindLetters:
         self._arm()
 
     def taken(self, key: SharePartitionKey) -> int | None:
-        """Forget a share-partition whose new object has taken over its dead letters. Returns since when the oldest was
-        known to be waiting; None if nothing was left behind."""
+        """Forget a share-partition whose new object has taken over its dead letters. Returns the time since which the
+        oldest was known to be waiting; None if nothing was left behind."""
         left = self._left.pop(key, None)
         return None if left is None else left.oldest_ms
 

@@ -298,7 +298,7 @@ class ShareFetchOperation:
             read.result = UnknownServerError()
 
     def _take(self, reads: Sequence[Reading]) -> None:
-        """Acquire, answer, unlock. Waiters try at the end of this turn of the event loop, so after the answer."""
+        """Acquire, answer, unlock. Waiters try at the end of this turn of the event loop, that is, after the answer."""
         try:
             self._acquire_from(reads)
         finally:

@@ -1,8 +1,8 @@
 """DescribeLogDirs: how large the logs of this leader are, and how much space is left on the store nodes that hold them
 (CM-209).
 
-A store node takes the place of Kafka's log directory. Nothing is asked of the store for its memory: the process's watch
-has asked (CM-208). The sizes come from the logs' indexes, which are completed by a bounded number of reads (PL-961).
+A store node takes the place of Kafka's log directory. The store is not asked for its memory here: the process's watch
+has done so (CM-208). The sizes come from the logs' indexes, which are completed by a bounded number of reads (PL-961).
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class DamagedEntry:
 
     @property
     def text(self) -> str:
-        """The key as text for people."""
+        """The key as human-readable text."""
         return "not known" if self.key is None else str(getattr(self.key, "text", self.key))
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-#: What a store node is asked for its usage.
+#: The commands that ask a store node for its usage.
 ASKED: Final = (("INFO", "memory"), ("INFO", "persistence"), ("INFO", "stats"))
 #: Parts of the limit, in percent, whose crossing is reported.
 LEVELS: Final = (80, 95)

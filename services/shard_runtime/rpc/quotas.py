@@ -37,7 +37,7 @@ THROTTLE_MAX_MS: Final = 30_000
 WAIT_MAX_MS: Final = 10_000
 #: The most users, client ids and pairs of both whose use is counted. Any others share one quota.
 TRACKED_MAX: Final = 10_000
-#: How often room for further ones is looked for while there is none.
+#: How often the table is searched for room for further ones while there is none.
 _SWEEP_MS: Final = 1_000
 #: The names of what is limited, in metrics.
 KINDS: Final = {PRODUCER_BYTE_RATE: "produce", CONSUMER_BYTE_RATE: "fetch", MUTATION_RATE: "mutation"}
@@ -67,7 +67,7 @@ class Use:
         self._paid_ms -= amount * 1000 / self.rate
 
     def is_paid(self, now_ms: int) -> bool:
-        """Return whether nothing is owed: it is as good as new."""
+        """Return whether nothing is owed: it then equals a new one."""
         return self._paid_ms <= now_ms
 
 
@@ -111,8 +111,8 @@ class CallerQuota:
         return max(1, int(self._use.rate * self._use.burst_ms / 1000))
 
     def delay_ms(self, pending: float = 0) -> int:
-        """Return how long the caller has to wait before it may use more; 0 if it may now. `pending`: how much of it is
-        as good as used."""
+        """Return how long the caller has to wait before it may use more; 0 if it may now. `pending`: how much of it
+        will certainly be used."""
         return self._use.delay_ms(self._quotas.now_ms(), pending)
 
     def charge(self, amount: float) -> None:

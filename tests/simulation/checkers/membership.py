@@ -171,8 +171,8 @@ class _Beats:
 
 @dataclass
 class _Expiring:
-    """A group's members and their removals. `counting_ms`: since when its coordinator has measured time without
-    interruption, as shown by a heartbeat that it accepted without faults; −1: unknown."""
+    """A group's members and their removals. `counting_ms`: the time since which its coordinator has measured time
+    without interruption, as shown by a heartbeat that it accepted without faults; −1: unknown."""
 
     former: GroupSeen | None = None
     counting_ms: int = -1

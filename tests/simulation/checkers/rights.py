@@ -70,7 +70,7 @@ class _Leaders:
         self._locks: dict[Locked, None] = {}
         self._fetches: dict[RequestKey, SessionAsked] = {}
         self._sessions: set[tuple[Life, str, str]] = set()
-        #: Since when each of these has had to end.
+        #: The time since which each of these has had to end.
         self._over: dict[Locked | SessionAsked, int] = {}
 
     def note(self, event: Event) -> Iterator[Violation]:

@@ -86,7 +86,7 @@ class _Judge:
 
 
 def _grown(history: History) -> dict[str, int]:
-    """Return, by id, since when more partitions were requested for a topic."""
+    """Return, by id, the time at which more partitions were requested for a topic."""
     found: dict[str, int] = {}
     for event in history.of(Administered):
         if event.call == "CreatePartitions":

@@ -57,7 +57,7 @@ class Transactions:
     @staticmethod
     def _hidden(history: History, final: FinalState) -> Iterator[Violation]:
         aborted = {value for found in final.hidden.values() for value in found.values()}
-        # Since when each group has used read_committed, as known to every node that is not cut off.
+        # The time since which each group has used read_committed, as known to every node that is not cut off.
         known_ms: dict[str, int] = {}
         for each in history.of(Administered):
             if each.detail == _COMMITTED_ONLY and not each.error:

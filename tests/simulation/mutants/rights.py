@@ -1,4 +1,4 @@
-"""Planted bugs in what is left of a right that is taken away while members use it; `access` has those that stories of
+"""Planted bugs in what remains of a right that is taken away while members use it; `access` has those that stories of
 single requests find."""
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ _DESCRIBED_MAX: Final = 100
 
 
 def absence_notes(admin: Admin, resources: Iterable[Resource]) -> list[str]:
-    """Return a note for each of these topics and groups that does not exist. Nothing is said of those that this caller
-    may not see, or that could not be looked up."""
+    """Return a note for each of these topics and groups that does not exist. Those that this caller may not see, or
+    that could not be looked up, get no note."""
     wanted = list(dict.fromkeys(each for each in resources if each.name not in {None, WILDCARD}))[:_DESCRIBED_MAX]
     topics, groups = (
         [each.name or "" for each in wanted if each.type is kind] for kind in (ResourceType.TOPIC, ResourceType.GROUP)

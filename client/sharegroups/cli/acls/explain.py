@@ -53,7 +53,7 @@ class Question(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The question as one line for people."""
+        """The question as one human-readable line."""
         where = "any host" if self.host == ANY_HOST else self.host
         return f"{self.principal} from {where}: {self.operation.name} on {self.resource.type.name} {self.name!r}"
 

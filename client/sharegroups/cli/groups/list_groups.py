@@ -35,7 +35,7 @@ _STATES: Final = {"empty": "Empty", "stable": "Stable", "dead": "Dead"}
 _SHOWN: Final = 1_000
 #: How many groups one request for progress names.
 _GROUPS_ASKED: Final = 500
-#: How many groups that no leader counts are asked for at their coordinators.
+#: The maximum number of groups, not counted by any leader, that are requested from their coordinators.
 _STORED_MAX: Final = 500
 
 

@@ -100,7 +100,7 @@ class WaitingLetters:
 
     def add(self, letter: DeadLetter, now_ms: int, since_ms: int | None = None) -> None:
         """Add the dead letters of one `DeadLetter`. If earlier ones are waiting for a retry, these wait with them.
-        `since_ms`: since when they are known to have been waiting; None means now."""
+        `since_ms`: the time since which they are known to have been waiting; None means now."""
         due_ms = now_ms
         if self.attempts and self._waiting:
             due_ms = max(now_ms, min(stretch.due_ms for stretch in self._waiting))

@@ -25,7 +25,7 @@ _HELD: Final = bytes([STATE_ACQUIRED]) + PENDING_CODES
 
 
 class Holding(NamedTuple):
-    """Since when (ms) a member has held a record, in its delivery of this number."""
+    """The time (ms) since which a member has held a record, in its delivery of this number."""
 
     member: str
     delivery: int

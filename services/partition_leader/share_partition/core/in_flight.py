@@ -107,8 +107,7 @@ class Window:
 
     @property
     def open_gap(self) -> tuple[int, int] | None:
-        """The gap window while it is active, which it is only as long as it ends at end_offset (PL-607); None
-        otherwise."""
+        """The gap window while it is active, that is, as long as it ends at end_offset (PL-607); None otherwise."""
         gap = self.gap
         return gap if gap is not None and gap[1] == self.end_offset and not self.is_empty else None
 

@@ -168,7 +168,7 @@ def _restore_counts(window: Window, operation: Operation) -> None:
     operation.taken_back = []
 
 
-def force(  # noqa: PLR0917 - what is stored of a span
+def force(  # noqa: PLR0917 - the stored values of a span
     window: Window, batch: InFlightBatch, span: Span, state: int, count: int, until_ms: int = 0
 ) -> None:
     """Give pending records the state, delivery count and end of their delay (ms; 0: none) that the coordinator has

@@ -249,7 +249,7 @@ def _settle_run(  # noqa: PLR0917 - one run of the loop above
             _take_stored(window, operation, batch, span, found, until_ms if until_ms > now_ms else 0)
 
 
-def _take_stored(  # noqa: PLR0917 - what is stored of one run
+def _take_stored(  # noqa: PLR0917 - the stored values of one run
     window: Window, operation: Operation, batch: InFlightBatch, span: Span, found: tuple[int, int], until_ms: int
 ) -> None:
     count, state = found

@@ -120,7 +120,7 @@ class Store(Protocol):
         ...
 
     async def connect(self, node: str) -> StoreConnection:
-        """Open a connection to a node. Raises ConnectionLostError, with a message for people."""
+        """Open a connection to a node. Raises ConnectionLostError, with a human-readable message."""
         ...
 
 
