@@ -71,7 +71,7 @@ class UserScramCredentialDeletion:
 
 
 class ScramCredentialInfo(NamedTuple):
-    """What is known of a user's password. `mechanism`: a number that this version does not know stays a number."""
+    """What is known about a user's password. `mechanism`: a number that this version does not know stays a number."""
 
     mechanism: int
     iterations: int

@@ -1,4 +1,4 @@
-"""How far share groups are, as the leaders of the partitions know it (CL-170)."""
+"""The progress of share groups, as the leaders of the partitions know it (CL-170)."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ store = sys.argv[1] if len(sys.argv) > 1 else "redis://127.0.0.1:6379"
 data = sys.argv[2] if len(sys.argv) > 2 else "history"
 spark = build_session("history")
 
-# %% The present contents of the store: a row for each entry, not only for records
+# %% The current contents of the store: a row for each entry, not only for records
 rows = spark.read.format("redis_streams").options(url=store, kind="share_state").load()
 rows.groupBy("stream", "record_type").count().orderBy("stream", "record_type").show()
 

@@ -22,8 +22,8 @@ def metrics_pages(registry: CollectorRegistry) -> Mapping[str, Page]:
     """Return the pages that serve the registry, in the format and with the metrics (`?name[]=…`) that a request asks
     for.
 
-    From then on this process's counters and histograms have no series `_created`, of which prometheus_client makes one
-    for each of theirs: Prometheus would store them all, and needs none of them.
+    From then on this process's counters and histograms have no series `_created`; prometheus_client otherwise adds one
+    to each of them: Prometheus would store them all, and needs none of them.
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
 

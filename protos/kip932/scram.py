@@ -128,7 +128,7 @@ def _saslprep(text: str) -> str | None:
 
 
 def salted_password(mechanism: Mechanism, prepared_password: str, salt: bytes, iterations: int) -> bytes:
-    """Return Hi(password, salt, iterations) of RFC 5802. It takes some ten milliseconds, without holding Python's
+    """Return Hi(password, salt, iterations) of RFC 5802. It takes about ten milliseconds, without holding Python's
     interpreter lock."""
     return hashlib.pbkdf2_hmac(mechanism.hash_name, prepared_password.encode(), salt, iterations)
 

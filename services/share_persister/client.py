@@ -110,7 +110,7 @@ class StateStream:
                 answer.exception()  # retrieve it: the stream may have failed it while the write was in progress
 
     async def close(self) -> None:
-        """End the present stream; its waiting requests fail."""
+        """End the current stream; its waiting requests fail."""
         if self._stream is not None:
             await self._leave(self._stream)
 
@@ -333,7 +333,7 @@ class PersisterClient:
         return cast(StateSummary, await self._run(command, self._attempts(command.key)))
 
     def write_attempts(self, key: SharePartitionKey) -> int:
-        """Return how many times the present write of `key` has been sent; 0 when there is none."""
+        """Return how many times the current write of `key` has been sent; 0 when there is none."""
         attempts = self._writes.get(key)
         return attempts.sent if attempts is not None else 0
 

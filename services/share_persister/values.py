@@ -106,7 +106,7 @@ class LeaderPersister(Persister, Protocol):
         ...
 
     def write_attempts(self, key: SharePartitionKey) -> int:
-        """Return how many times the present write of `key` has been sent; 0 when there is none."""
+        """Return how many times the current write of `key` has been sent; 0 when there is none."""
         ...
 
 

@@ -19,7 +19,7 @@ from shard_runtime.rpc.bounds import Turns
 from transaction_coordinator.codec import UnknownRecordError, read_record, record_bytes
 from transaction_coordinator.core.transaction import State, Transaction
 
-#: Computes the next record from the present one (None when there is none) and the store's clock, in ms. Returns the
+#: Computes the next record from the current one (None when there is none) and the store's clock, in ms. Returns the
 #: same object when nothing is to be written.
 Decide = Callable[[Transaction | None, int], Transaction | None]
 
@@ -65,7 +65,7 @@ class TransactionRecords:
         return ReadRecord(_value(transactional_id, stored), stored.now_ms)
 
     async def change(self, transactional_id: str, decide: Decide) -> ReadRecord:
-        """Decide on the present record and write the decision; try again when another change came first.
+        """Decide on the current record and write the decision; try again when another change came first.
 
         The returned record is durable. Raises what `decide` raises. Also raises CoordinatorNotAvailableError (the
         change may be in force), KafkaStorageError, or ConcurrentTransactionsError if other changes came first in every

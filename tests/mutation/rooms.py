@@ -16,7 +16,7 @@ ROOMS = (CORES, HOSTS, ENGINE)
 _ENGINE_NOUNS = ("administration", "aio", "connection", "consuming", "producing")
 #: Run by a person at a terminal, or only in a container image; the fast tests do not cover them.
 _OUTSIDE = ("services/share_node/demo", "services/share_node/scaler", "__main__.py")
-#: Tests of hosts on a real store and real sockets that start no process except the store; each takes some milliseconds.
+#: Tests of hosts on a real store and real sockets that start no process but the store; each takes a few milliseconds.
 _ON_SOCKETS = (
     "contracts",
     "integration/runtime",

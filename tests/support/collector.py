@@ -19,7 +19,7 @@ def many_objects() -> bool:
 
 
 def exclude_old() -> None:
-    """Exclude the present objects from searches, if there are many. Call it between tests only: reference cycles among
+    """Exclude the current objects from searches, if there are many. Call it between tests only: reference cycles among
     a test's objects would never be freed."""
     if many_objects():
         gc.collect()

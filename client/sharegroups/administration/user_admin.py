@@ -142,7 +142,7 @@ def _check(call: str, wanted: UserScramCredentialUpsertion | UserScramCredential
 def _request(
     wanted: Sequence[UserScramCredentialUpsertion | UserScramCredentialDeletion],
 ) -> AlterUserScramCredentialsRequest:
-    """Return the request, with passwords salted and hashed. It takes some ten milliseconds for each password."""
+    """Return the request, with passwords salted and hashed. It takes about ten milliseconds for each password."""
     request = AlterUserScramCredentialsRequest()
     for each in wanted:
         if isinstance(each, UserScramCredentialDeletion):

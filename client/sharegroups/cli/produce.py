@@ -34,7 +34,8 @@ from sharegroups.reports import DeliveryReport
 
 #: The interval at which the wait for confirmations checks whether a signal was received, in seconds.
 _CHECK_S: Final = 0.2
-#: How many failures of one cause are printed one by one; how many causes are kept apart, and what the others share.
+#: How many failures of one cause are printed individually; how many causes are counted separately, and what the others
+#: share.
 _SHOWN_MAX: Final = 10
 _CAUSES_MAX: Final = 100
 _OTHER_CAUSES: Final = "records were not delivered for other causes"
@@ -82,7 +83,7 @@ class _Outcome:
         return self._causes[cause] <= _SHOWN_MAX
 
     def print_rest(self) -> None:
-        """Print how many failures of each cause were not printed by themselves."""
+        """Print how many failures of each cause were not printed individually."""
         with self._lock:
             rest = {cause: count - _SHOWN_MAX for cause, count in self._causes.items() if count > _SHOWN_MAX}
         for cause, count in rest.items():

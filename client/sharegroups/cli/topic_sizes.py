@@ -17,7 +17,7 @@ from sharegroups.cli.dlq.times import time_text
 from sharegroups.cli.output import print_stderr, print_table
 from sharegroups.insight.figures import age
 
-#: How many topics' configs are requested at a time: each topic has some 30.
+#: How many topics' configs are requested at a time: each topic has about 30.
 _CONFIGS_AT_ONCE: Final = 200
 _CONSUMED: Final = "consumed"
 _UNKNOWN: Final = "-"

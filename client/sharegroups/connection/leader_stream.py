@@ -45,7 +45,7 @@ class LeaderStream(Generic[RequestT, ResponseT]):
         self._on_move = on_move
         self._opened_s = 0.0
         self._stream: CorrelatedStream[RequestT, ResponseT] | None = None
-        #: The stream to which a session is bound: the present one, or the one before it.
+        #: The stream to which a session is bound: the current one, or the previous one.
         self._bound: CorrelatedStream[RequestT, ResponseT] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._opening = asyncio.Lock()
@@ -119,7 +119,7 @@ class LeaderStream(Generic[RequestT, ResponseT]):
         return stream
 
     async def _leave(self, stream: CorrelatedStream[RequestT, ResponseT]) -> None:
-        """Leave a stream, once it is quiet, and its connection. A stream that has ended stays the present one."""
+        """Leave a stream, once it is quiet, and its connection. A stream that has ended stays the current one."""
         await asyncio.sleep(max(0.0, self._opened_s + MOVE_MIN_S - asyncio.get_running_loop().time()))
         await stream.quiet()
         stream.leave_connection()
@@ -154,11 +154,11 @@ class LeaderStream(Generic[RequestT, ResponseT]):
 
     @property
     def is_moving(self) -> bool:
-        """True while the session is bound to an open stream other than the present one."""
+        """True while the session is bound to an open stream other than the current one."""
         return self.keeps_session and self._bound is not self._stream
 
     def accepted(self) -> None:
-        """Note that the leader accepted a request over the present stream, or that the session is lost: nothing is
+        """Note that the leader accepted a request over the current stream, or that the session is lost: nothing is
         bound to the stream before it, so that it is closed."""
         if self._bound is not self._stream:
             if self._bound is not None:

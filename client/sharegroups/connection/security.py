@@ -80,8 +80,8 @@ def _warn_if_readable(setting: str, path: str) -> None:
 
 
 def plaintext_refusal(config: Config, secret: str) -> Callable[[str], str] | None:
-    """Return what says why a secret of this name is not sent to an address without TLS; None if it may be sent
-    everywhere."""
+    """Return a function that says why a secret of this name is not sent to an address without TLS; None if it may be
+    sent everywhere."""
     if config["security.protocol"] == "SSL" or config["sasl.oauthbearer.allow.plaintext"]:
         return None
     return partial(_no_plaintext, secret)

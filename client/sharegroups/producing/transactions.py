@@ -233,7 +233,7 @@ class Transactions:
         """Call `ask` until it succeeds or fails with an error that is not retriable. Raises RequestTimedOutError after
         default.api.timeout.ms. A refusal of credentials is retried where they can change (CL-158).
 
-        If no node has answered for some seconds, or all refuse, log a warning that says so, and what to try.
+        If no node has answered for a few seconds, or all refuse, log a warning that says so, and what to try.
         """
         name, loop = self._config["transactional.id"], asyncio.get_running_loop()
         backoff = self._cluster.backoff()

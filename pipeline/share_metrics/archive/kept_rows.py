@@ -1,6 +1,6 @@
 """Reads ingested Parquet rows without Spark or Java: those of one share-partition, or of groups (PM-39).
 
-It chooses the files to open by their names: batches hold a stream's entries in the order of ids, and the folders below
+It chooses the files to open by their names: batches hold a stream's entries in id order, and the folders below
 a batch name the day and hour in which its rows were appended (PM-35).
 """
 
@@ -114,7 +114,7 @@ def _whole(paths: Iterable[str], key: tuple[str, str, int], ends: tuple[EntryId,
 
 
 def _needed(rows: list[Row], at: datetime | EntryId | None) -> list[Row]:
-    """The rows that give the state at `at`, in the order of ids: from the last base up to `at`."""
+    """The rows that give the state at `at`, in id order: from the last base up to `at`."""
     needed: list[Row] = []
     for row in sorted(rows, key=_order):
         gap = row["record_type"] == GAP

@@ -20,7 +20,7 @@ COLD: Final = 64
 
 
 def so_far(*partition: str | Column) -> WindowSpec:
-    """Rows of a partition up to and including the current one, in the order of ids."""
+    """Rows of a partition up to and including the current one, in id order."""
     return Window.partitionBy(*partition).orderBy(*ORDER).rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
 
@@ -30,7 +30,7 @@ def before(*partition: str | Column) -> WindowSpec:
 
 
 def in_order(*partition: str | Column) -> WindowSpec:
-    """A partition in the order of ids, for `lag`."""
+    """A partition in id order, for `lag`."""
     return Window.partitionBy(*partition).orderBy(*ORDER)
 
 

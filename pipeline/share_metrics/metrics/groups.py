@@ -96,7 +96,7 @@ def _converged(table: Any) -> Any:
 
 
 def converged(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of `convergence` for one group, from its records in the order of ids. Pure."""
+    """The rows of `convergence` for one group, from its records in id order. Pure."""
     reached: dict[str, int] = {}
     rows: list[dict[str, Any]] = []
     waiting: list[dict[str, Any]] = []

@@ -56,7 +56,7 @@ _GROUP: Final = {
     "member_count": "how many members it has, in `group`",
     "assignment_epoch": "epoch of the target assignment, in `target_meta`",
     "member_epoch": "epoch of the member, in `current`",
-    "previous_member_epoch": "the epoch before",
+    "previous_member_epoch": "the previous epoch",
     "member_state": "0 stable, in `current`",  # GC-60
     "rack_id": "where the member runs, in `member`",
     "client_id": "its `client.id`",

@@ -17,7 +17,7 @@ import numpy as np
 from kip932.failures import SHORT_BYTES_MAX, Failure, clip_failures, cut, merge_failures
 from share_metrics.replay.write_columns import AT, SNAPSHOT, TOMBSTONE, UPDATE, Writes
 
-#: The maximum number of kinds of reasons that are counted apart for a share-partition in a window.
+#: The maximum number of kinds of reasons that are counted separately for a share-partition in a window.
 KINDS_MAX: Final = 20
 #: The kind of all others.
 OTHERS: Final = ""
@@ -50,7 +50,7 @@ class Said:
 
 
 class GivenReasons:
-    """The reasons of one share-partition. Call `take` for its records in the order of ids.
+    """The reasons of one share-partition. Call `take` for its records in id order.
 
     `windows`: by the start of a window (µs) and by kind. Reasons in the first snapshot, and in the first one after a
     gap, may be old: they are not counted (PM-11).

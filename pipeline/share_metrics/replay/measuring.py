@@ -1,6 +1,6 @@
 """Computes replays, progress, loads and reasons of share-partitions in one pass over the rows of their streams. Pure.
 
-All records of a share-partition are in one stream (SC-3). So one pass over a stream in the order of ids sees each
+All records of a share-partition are in one stream (SC-3). So one pass over a stream in id order sees each
 share-partition's records in order too, with the stream's event time and gaps (PM-7, PM-11, PM-32, PM-34). No Spark, no
 I/O.
 """

@@ -92,7 +92,7 @@ class _Steps(NamedTuple):
 
 
 class Progress:
-    """The progress of one share-partition. Call `take` for its records in the order of ids."""
+    """The progress of one share-partition. Call `take` for its records in id order."""
 
     def __init__(self, window_us: int) -> None:
         self._window_us = window_us

@@ -89,7 +89,7 @@ class Waiting(NamedTuple):
 
 
 class Replay:
-    """The state of one share-partition during a replay. Call `apply` for its records in the order of ids.
+    """The state of one share-partition during a replay. Call `apply` for its records in id order.
 
     `_batches` and `_waiting` are sorted and do not overlap, so a record's cost depends on the batches it holds, not on
     those it leaves unchanged.

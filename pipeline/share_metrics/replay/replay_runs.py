@@ -63,7 +63,7 @@ class ColumnReplay(Replay):
     """A replay that also takes many writes at once."""
 
     def take(self, writes: Writes) -> None:
-        """Take the next writes of this share-partition in the order of ids."""
+        """Take the next writes of this share-partition in id order."""
         begin = 0
         for end in (*np.flatnonzero(self._not_plain(writes)).tolist(), len(writes)):
             while begin < end:

@@ -92,7 +92,7 @@ class Answer:
 
 
 def history(rows: Iterable[dict[str, Any]], key: SharePartitionKey, topic_text: str) -> Iterable[State]:
-    """The states of one share-partition, one after each of its records. `rows` must be in the order of ids.
+    """The states of one share-partition, one after each of its records. `rows` must be in id order.
 
     It uses the share coordinator's own rules, so that a replay gives the same states as there (SC-41, SC-42, SC-56).
     After a gap of the stream, the state is yielded again as not complete, since the share-partition may have lost

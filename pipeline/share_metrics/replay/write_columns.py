@@ -1,6 +1,6 @@
 """Turns share-state rows into columns, from which replays and progress of share-partitions are computed. Pure.
 
-A stream's rows come in the order of ids, and are split into blocks. Within a block they are sorted by share-partition,
+A stream's rows come in id order, and are split into blocks. Within a block they are sorted by share-partition,
 and keep the order of ids within it.
 """
 

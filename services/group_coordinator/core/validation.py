@@ -52,7 +52,7 @@ def _check_bounds(command: Heartbeat) -> None:
 
 def check_names(names: Sequence[str]) -> None:
     """Check how many topics are named, and their names' lengths (GC-23a). The edge calls this before it authorises them
-    one by one. Raises InvalidRequestError."""
+    individually. Raises InvalidRequestError."""
     if len(names) > TOPIC_NAMES_MAX:
         raise InvalidRequestError(
             f"SubscribedTopicNames has {len(names)} names; at most {TOPIC_NAMES_MAX} are allowed."

@@ -24,7 +24,7 @@ _FETCHABLE: Final = frozenset({Obstacle.NOT_FETCHED, Obstacle.NO_STATE, Obstacle
 
 
 def explained(answered: Answered, refused_lately: str = "") -> pb.ExplainRecordResponse:
-    """Return the explanation as a message. `refused_lately`: which consumers were refused, said of each record that
+    """Return the explanation as a message. `refused_lately`: which consumers were refused, stated for each record that
     only needs one to fetch it."""
     question, explanation = answered
     return pb.ExplainRecordResponse(

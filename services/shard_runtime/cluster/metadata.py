@@ -22,7 +22,7 @@ DELETED_TOPICS_KEPT: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TopicCreated:
-    """A topic was created; in an image `partitions` is the present count. `created_under`: the store's history at
+    """A topic was created; in an image `partitions` is the current count. `created_under`: the store's history at
     creation."""
 
     name: str

@@ -112,7 +112,7 @@ class EffectiveConfigs:
         return setting.default
 
     def group_config(self, group_id: str) -> GroupConfig:
-        """Return all effective configs of a group, under the present metadata (PL-1003, GC-138)."""
+        """Return all effective configs of a group, under the current metadata (PL-1003, GC-138)."""
         image = self._metadata.image
         if image is not self._groups_image or len(self._groups) >= _GROUPS_MAX:
             self._groups, self._groups_image = {}, image

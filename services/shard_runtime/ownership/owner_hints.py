@@ -2,7 +2,7 @@
 
 A hint is written without comparing it with the stored one: after a fail-over of the store, epochs may go back, so they
 do not show which of two hints is newer. A hint can thus become wrong and stay wrong: a process that was suspended
-overwrites its successor's hint, or a fail-over loses the newer one. The present owner therefore checks its hints once
+overwrites its successor's hint, or a fail-over loses the newer one. The current owner therefore checks its hints once
 per lease.
 """
 
@@ -22,8 +22,8 @@ from shard_runtime.record_log.protocol import LogError, ShardId, ShardKind
 log = structlog.get_logger(__name__)
 
 _NEVER_MS: Final = -(2**62)
-#: How many hints are compared, in some 2 ms, before other tasks get a turn: a process may own all partitions of a large
-#: cluster, and its renewals and callers must not wait for the comparison.
+#: The number of hints that are compared, in about 2 ms, before other tasks get a turn: a process may own all partitions
+#: of a large cluster, and its renewals and callers must not wait for the comparison.
 _AT_ONCE: Final = 1_000
 
 _Hints = dict[ShardKind, dict[str, tuple[int, int]]]

@@ -31,7 +31,7 @@ LARGE_TURNS_MAX: Final = 256
 
 
 class Turns:
-    """Lets other tasks run from time to time during long work, so that they need not wait some 20 ms for it (CM-94).
+    """Lets other tasks run from time to time during long work, so that they need not wait about 20 ms for it (CM-94).
 
     Use it only where other tasks may act in between, never in the middle of a decision.
     """

@@ -1,6 +1,6 @@
 """Checks names and passwords of callers by the users in the metadata log (CM-190).
 
-A check takes some ten milliseconds of a processor, so it runs in a thread, few run at a time, and few may wait. Its
+A check takes about ten milliseconds of a processor, so it runs in a thread, few run at a time, and few may wait. Its
 caller should remember accepted passwords for as long as `version` stays the same.
 """
 
@@ -49,7 +49,7 @@ class Passwords:
         self._listeners: list[Callable[[], None]] = []
         self._places = asyncio.Semaphore(CHECKS_MAX)
         self._waiting = 0
-        #: What was kept of the user when a password was accepted, by a keyed hash of both.
+        #: What was kept about the user when a password was accepted, by a keyed hash of both.
         self._accepted: dict[bytes, tuple[ScramCredential | None, ...]] = {}
         self._key = os.urandom(32)
         self._threads = ThreadPoolExecutor(CHECKS_MAX, thread_name_prefix="passwords")

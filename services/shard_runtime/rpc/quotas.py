@@ -29,7 +29,7 @@ from kip932.quotas import (
 )
 
 #: How much of a quota may be used at once if it has not been used recently, in ms. As in Kafka, where the window of a
-#: quota is 1 s, and that of mutations is some ten times as long.
+#: quota is 1 s, and that of mutations is about ten times as long.
 BURST_MS: Final = {PRODUCER_BYTE_RATE: 1_000, CONSUMER_BYTE_RATE: 1_000, MUTATION_RATE: 10_000}
 #: The longest that a client is asked to wait. It is asked again afterwards.
 THROTTLE_MAX_MS: Final = 30_000
@@ -59,7 +59,7 @@ class Use:
         return math.ceil(max(owed_ms - self.burst_ms, 0))
 
     def charge(self, amount: float, now_ms: int) -> None:
-        """Note that this amount is used, now or at the end of the present delay."""
+        """Note that this amount is used, now or at the end of the current delay."""
         self._paid_ms = max(self._paid_ms, now_ms) + amount * 1000 / self.rate
 
     def give_back(self, amount: float) -> None:

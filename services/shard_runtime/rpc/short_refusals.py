@@ -1,5 +1,5 @@
 """Shortens the refusals in an answer about many partitions or names: the first few say what can be done about them,
-the others only what is refused. A refusal with its remedy has some 250 bytes, and one answer may be about 10,000
+the others only what is refused. A refusal with its remedy has about 250 bytes, and one answer may be about 10,000
 partitions.
 """
 

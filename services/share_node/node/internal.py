@@ -153,8 +153,8 @@ def warn_of_readable_secrets(settings: Settings, *names: Setting[str]) -> None:
 
 
 def node_authentication(settings: Settings) -> Authentication:
-    """Return what says who calls at the port for clients. Raises ListenError for files of keys or tokens that cannot be
-    used (CM-186)."""
+    """Return the object that determines who calls at the port for clients. Raises ListenError for files of keys or
+    tokens that cannot be used (CM-186)."""
     made: Authentication | None = None
 
     def changed() -> None:
@@ -213,7 +213,7 @@ def node_access(
     settings: Settings, certificates: NodeCertificates | None, authentication: Authentication | None = None
 ) -> Access | None:
     """Return the access control that the settings turn on; None without it. Raises ListenError if callers of the port
-    for nodes could not be known apart: without TLS that port must be on loopback (CM-61)."""
+    for nodes could not be distinguished: without TLS that port must be on loopback (CM-61)."""
     if not settings[ACCESS_CONTROL]:
         return None
     authentication = authentication or Authentication()

@@ -37,7 +37,7 @@ _MALLINFO_FIELDS: Final = (
 #: when it has taken half of the memory that was left, and at least SCARCE_BYTES.
 GROWN_BYTES: Final = 128 * 1024 * 1024
 SCARCE_BYTES: Final = 32 * 1024 * 1024
-#: Searches of the middle generation before one of the oldest, which then has about 40,000 objects: some 15 ms.
+#: Searches of the middle generation before one of the oldest, which then has about 40,000 objects: about 15 ms.
 MIDDLE_SEARCHES: Final = 5
 _OLDEST: Final = 2
 

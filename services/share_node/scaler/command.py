@@ -80,7 +80,7 @@ async def serve_scaler(settings: Settings, client: Mapping[str, str], stop: asyn
             await server.start()
             if certificates is not None:
                 renewals = asyncio.ensure_future(certificates.watch())
-            # Ready even while the cluster is not: KEDA then gets UNAVAILABLE, and keeps the present workers.
+            # Ready even while the cluster is not: KEDA then gets UNAVAILABLE, and keeps the current workers.
             await server.ready(True)
             click.echo(f"ready {server.address}")
             await stop.wait()

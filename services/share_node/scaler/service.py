@@ -51,7 +51,7 @@ class ExternalScaler:
         return response
 
     async def get_metrics(self, request: keda.GetMetricsRequest, context: object = None) -> keda.GetMetricsResponse:
-        """Return the present value of one metric. Raises RpcFailureError."""
+        """Return the current value of one metric. Raises RpcFailureError."""
         del context
         trigger = _trigger(request.scaled_object_ref)
         name = request.metric_name

@@ -97,7 +97,7 @@ class FileLock:
         return self._fd
 
     def acquire(self, owner: str, wait_s: float = 0.0) -> None:
-        """Take the lock, waiting up to `wait_s` seconds. Raises DataDirectoryError, which names the present owner."""
+        """Take the lock, waiting up to `wait_s` seconds. Raises DataDirectoryError, which names the current owner."""
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT, FILE_MODE)
         deadline = time.monotonic() + wait_s
         while True:

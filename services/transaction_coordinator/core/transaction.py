@@ -1,6 +1,6 @@
 """The durable record of one transactional id, and every change that it may take (CM-44, CM-151 … CM-156).
 
-All functions here are pure. From the present record (None when there is none) they compute the next one; they return
+All functions here are pure. From the current record (None when there is none) they compute the next one; they return
 the same object when nothing is to be written. The host writes it by compare-and-set, so each decision is made on the
 record that it replaces. Times are the store's clock, in ms.
 
@@ -270,14 +270,14 @@ def fate(known: Transaction | None, identity: Identity) -> Fate:
 
 
 def _is_present(known: Transaction, asked: Identity) -> bool:
-    """Return whether this instance is the present one: no other has started since it got its identity."""
+    """Return whether this instance is the current one: no other has started since it got its identity."""
     if asked == known.identity:
         return not (known.decided and known.cause in _FENCING)
     return following(known, asked) is not None
 
 
 def _next_epoch(known: Transaction, cause: Cause, fresh_id: int, *, commit: bool) -> Transaction:
-    """End the present epoch; the result has the identity for the next one."""
+    """End the current epoch; the result has the identity for the next one."""
     producer_id, epoch = known.identity
     goes_on = epoch < EPOCH_MAX and not known.restored
     identity = Identity(producer_id, epoch + 1) if goes_on else Identity(fresh_id, 0)

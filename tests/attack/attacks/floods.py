@@ -18,8 +18,8 @@ from tests.support.dial import Dial
 HEALTH: Final = "/grpc.health.v1.Health/Check"
 CONNECTIONS_MAX: Final = 3
 #: The minimum number of other clients' calls that must get a response while the floods go on, within `FLOOD_MAX_S`
-#: seconds. If a flood starves others, a call waits for 5 to 20 s; otherwise for some milliseconds, apart from the first
-#: calls (CM-180). Calls are counted instead of timed, since the machine may be busy with other tests.
+#: seconds. If a flood starves others, a call waits for 5 to 20 s, otherwise for a few milliseconds, except for the
+#: first calls (CM-180). Calls are counted instead of timed, since the machine may be busy with other tests.
 CALLS_MIN: Final = 20
 FLOOD_MAX_S: Final = 40.0
 _PAUSE_S: Final = 0.02

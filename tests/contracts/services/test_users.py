@@ -1,4 +1,4 @@
-"""Users with passwords: what is kept of them, and that the alterations of a user are made all or not at all."""
+"""Users with passwords: what is kept about them, and that the alterations of a user are made all or not at all."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.attack.http2 import Connection
 pytestmark = pytest.mark.asyncio
 
 CALLS = 4_000
-#: grpcio leaked 96 bytes or more per reset call, in every round; other memory use varies by some 100,000 bytes.
+#: grpcio leaked 96 bytes or more per reset call, in every round; other memory use varies by about 100,000 bytes.
 LEFT_BYTES_MAX = 30
 ROUNDS = 4
 

@@ -425,7 +425,7 @@ def filled(cluster: Cluster, port: int, store: redis.Redis) -> tuple[Scraped, Sc
     until_served(port, lambda total: total(refused) > 0)
 
     def is_nearly_full(total: Callable[..., float]) -> bool:
-        """Return whether the scrape is of the present limit, which follows what the store frees after the refusals."""
+        """Return whether the scrape is of the current limit, which follows what the store frees after the refusals."""
         used, limit = total("sharegroups_store_memory_used_bytes"), total("sharegroups_store_memory_limit_bytes")
         if used > 0.95 * limit:
             return True

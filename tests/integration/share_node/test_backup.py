@@ -154,7 +154,7 @@ def require_as_confirmed(before: Books, seen: list[bytes], sent: set[bytes]) -> 
 
 @contextmanager
 def loaded(folder: Path) -> Iterator[tuple[Cluster, Load]]:
-    """A cluster on which work has run for some seconds and continues."""
+    """A cluster on which work has run for a few seconds and continues."""
     with Cluster(BUSY) as cluster:
         with Admin(bootstrap_servers=cluster.bootstrap) as admin:
             admin.create_topics([NewTopic("jobs", 2)])

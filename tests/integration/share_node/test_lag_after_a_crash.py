@@ -66,7 +66,7 @@ def test_a_lag_counts_records_and_not_what_a_crash_left_out(cluster: Cluster, tm
     produce(cluster, 2)  # after the hole in the offsets, which is now inside the log
     assert lags(cluster, tmp_path) == (2, 2, 5)
     assert cluster.node.stop() == TERMINATED
-    cluster.start()  # the present leader did not make the hole
+    cluster.start()  # the current leader did not make the hole
     assert lags(cluster, tmp_path) == (2, 2, 5)
     cluster.node.kill()
     cluster.start()

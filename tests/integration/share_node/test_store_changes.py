@@ -132,7 +132,7 @@ async def test_a_store_that_is_restarted_under_way_and_loads_slowly_costs_no_rec
             producer.produce("t", "before", on_delivery=noted)
             await asyncio.to_thread(producer.flush)
             store.stop()
-            store._options = ("--key-load-delay", "1500")  # some 12 s; it answers LOADING every 1,024 commands
+            store._options = ("--key-load-delay", "1500")  # about 12 s; it answers LOADING every 1,024 commands
             restarting = asyncio.create_task(store.start())
             producer.produce("t", "meanwhile", on_delivery=noted)
             await asyncio.to_thread(producer.flush)

@@ -161,7 +161,7 @@ async def test_a_store_that_loads_its_data_is_waited_for(tmp_path: Path, store: 
     for start in range(0, 8_000, 1_000):
         await store.run(*[("SET", f"filler:{number}", "x") for number in range(start, start + 1_000)])
     store.stop()
-    # The store replies every 1,024 commands; each takes 1.5 ms to load, so all of them take some 12 s.
+    # The store replies every 1,024 commands; each takes 1.5 ms to load, so all of them take about 12 s.
     store._options = ("--key-load-delay", "1500")
     loading = asyncio.create_task(store.start())
     try:

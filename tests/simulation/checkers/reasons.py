@@ -172,7 +172,7 @@ def _given(said: Said, given: set[Said], crowded: bool) -> bool:
 
 
 def _letters(history: History, final: FinalState, account: Account) -> Iterator[Violation]:
-    """Compare each letter with what was said of its record, under every state that the record had."""
+    """Compare each letter with what was said about its record, under every state that the record had."""
     names = {each.detail: each.target for each in history.of(Administered) if each.call == "CreateTopics"}
     states: dict[Origin, set[StateKey]] = defaultdict(set)
     for event in history.of(StateAnswered, StateSeen):

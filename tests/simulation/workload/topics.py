@@ -14,7 +14,7 @@ from tests.simulation.history import Administered
 from tests.simulation.workload.witness import Witness, error_text
 
 _PAUSE_S = 0.3
-#: Without faults one attempt is enough; with them a process may be away for some seconds.
+#: Without faults one attempt is enough; with them a process may be away for a few seconds.
 _TRIES = 40
 
 Errors = dict[str, KafkaError | None]

@@ -81,7 +81,7 @@ class FakeState(Faults):
         self.alterations: list[alter_share_group_offsets_pb2.AlterShareGroupOffsetsRequest] = []
         self.acknowledges: list[share_acknowledge_pb2.ShareAcknowledgeRequest] = []
         self.produces: list[produce_pb2.ProduceRequest] = []
-        #: What the requests on streams said of the spans that sent them.
+        #: What the requests on streams said about the spans that sent them.
         self.traceparents: list[str] = []
         self.identities = 0
         self.transactions = FakeTransactions()

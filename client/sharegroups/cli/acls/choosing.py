@@ -55,7 +55,7 @@ _OPERATOR: Final = {
     ResourceType.TRANSACTIONAL_ID: (Operation.DESCRIBE,),
     ResourceType.CLUSTER: (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
 }
-#: `--topic`: the topics that dead letters go back to, and from which the record is read of a letter without a copy.
+#: `--topic`: the topics that dead letters go back to, and from which the record of a letter without a copy is read.
 _REDRIVE: Final = {
     ResourceType.TOPIC: (Operation.READ, Operation.WRITE, Operation.DESCRIBE),
     ResourceType.GROUP: (Operation.DESCRIBE_CONFIGS,),

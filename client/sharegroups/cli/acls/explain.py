@@ -168,7 +168,7 @@ def _remedy(question: Question, decision: Decision, command_config: Path | None)
 
 
 def _notes(principal: str, found: Settings) -> Iterator[str]:
-    """Yield what the nodes' settings change in the decisions, and what is not known of them."""
+    """Yield what the nodes' settings change in the decisions, and what is not known about them."""
     known = {node: each for node, each in found.items() if isinstance(each, NodeSettings)}
     off = [node for node, each in known.items() if not each.enabled]
     if off:

@@ -225,7 +225,7 @@ def _window(answer: RecordsExplained) -> str:
 
 
 def record_lines(record: RecordExplanation) -> Iterator[str]:
-    """Yield what is known of a record, or of a run of similar neighbours, escaped."""
+    """Yield what is known about a record, or about a run of similar neighbours, escaped."""
     first, last = record.first_offset, record.last_offset
     span = str(first) if first == last else f"{first}-{last} ({last - first + 1} offsets)"
     yield f"{span}: {record.state.replace('_', ' ')}"

@@ -1,6 +1,6 @@
 """Describes why no records are received or sent, and decides when to log it. Pure: no clock, cluster or logger.
 
-After some seconds without records the host examines the cluster. It logs a cause once, again when the cause changes
+After a few seconds without records the host examines the cluster. It logs a cause once, again when the cause changes
 or returns; that no cluster responds also from time to time while it lasts.
 """
 

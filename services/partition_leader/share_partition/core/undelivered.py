@@ -33,7 +33,7 @@ class Undelivered:
         self._taken_back: dict[int, tuple[int, int]] = {}
 
     def take_back(self, first: int, last: int, count: int, start_offset: int) -> list[Span]:
-        """Note that the present delivery of `first`…`last`, whose delivery count is `count`, does not count. Returns
+        """Note that the current delivery of `first`…`last`, whose delivery count is `count`, does not count. Returns
         the spans for which it was not taken back yet and for which the bounds allow this. After a delivery that
         counted, a new series starts."""
         if len(self._taken_back) + last - first + 1 > self.records_max:

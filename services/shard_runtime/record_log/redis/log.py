@@ -58,7 +58,7 @@ _RENEWALS_PER_CALL: Final = 500
 _READS_MAX: Final = 3
 _READERS_MAX: Final = 512
 #: A call that reads entries without their batches stops after this many bytes of entries: the store does nothing else
-#: meanwhile, for some 2 ms.
+#: meanwhile, for about 2 ms.
 INDEX_CALL_BYTES: Final = 1024 * 1024
 _SKIPPED: Final = Settlement()
 

@@ -23,7 +23,7 @@ from shard_runtime.record_log.redis.query_connection import QueryConnections
 from shard_runtime.record_log.transaction_store import BadCursorError, StoredTransaction, TransactionPage
 
 #: Bounds of a page: the keys that the store scans in one step, the steps, and the records after which no further step
-#: is made. A page costs the store some milliseconds, about one for each step.
+#: is made. A page costs the store a few milliseconds, about one for each step.
 _SCAN_KEYS: Final = 1_000
 _STEPS_MAX: Final = 20
 _PAGE_RECORDS: Final = 250

@@ -19,7 +19,7 @@ OF: Final = (GROUP, TOPIC)
 
 
 async def figures(world: World, number: int = 0, group: str = GROUP) -> Figures:
-    """Return the present figures of a share-partition."""
+    """Return the current figures of a share-partition."""
     await asyncio.sleep(FRESH_MS / 1000 + 0.1)
     return (await world.leader.progress.board()).parts[key(number, group)]
 

@@ -51,7 +51,7 @@ def at(second: float) -> datetime:
 
 
 def last(rows: Sequence[Row], moment: Moment) -> State | None:
-    """The state at a moment as PM-39 defines it, from rows in the order of their ids."""
+    """The state at a moment as PM-39 defines it, from rows in order of their ids."""
     found = None
     for state in history(rows, KEY, COLUMNS[1]):
         if isinstance(moment, datetime) and state.ts is not None and state.ts > moment:

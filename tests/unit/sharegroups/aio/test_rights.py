@@ -23,7 +23,7 @@ READ_T, DESCRIBE_T, READ_G, DESCRIBE_G = (
 
 
 async def polls(c: ShareConsumer, seconds: float) -> tuple[list[str], list[KafkaError]]:
-    """Poll for some seconds. Returns the values of the records and the errors."""
+    """Poll for a few seconds. Returns the values of the records and the errors."""
     values: list[str] = []
     errors: list[KafkaError] = []
     until = now_s() + seconds

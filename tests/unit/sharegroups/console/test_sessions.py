@@ -1,4 +1,4 @@
-"""Sessions: their number, their end, and what is known of them."""
+"""Sessions: their number, their end, and what is known about them."""
 
 from __future__ import annotations
 
