@@ -176,7 +176,7 @@ def _unreadable(folder: Path, file: Path) -> str:
 def _made(folder: Path, name: str, authority: Authority, hosts: Sequence[str], settings: tuple[str, str]) -> Path:
     """Make a certificate and the file with its settings, unless they are there; return that file's path."""
     if not all((folder / f"{name}.{end}").exists() for end in ("crt", "key")):
-        (folder / f"{name}.crt").unlink(missing_ok=True)  # without its key it is of no use
+        (folder / f"{name}.crt").unlink(missing_ok=True)  # useless without its key
         _write_pair(folder, name, authority.issue(name, hosts))
     file = folder / settings[0]
     if not file.exists():

@@ -69,8 +69,8 @@ class Watch:
     def growth(self, name: str) -> float:
         """Return the low of the resident memory in the last third of the polls, divided by the low in the second third.
 
-        The first third is left out, because caches fill then. The low is the value that a twentieth of the polls are
-        below: what an attack leaves in memory matters here, not what it uses while it lasts.
+        The first third is left out, because caches fill during it. The low is the value that a twentieth of the polls
+        are below: what an attack leaves in memory matters here, not what it uses while it lasts.
         """
         samples = self._memory[name]
         third = len(samples) // 3

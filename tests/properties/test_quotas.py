@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kip932.quotas import MUTATION_RATE, PRODUCER_BYTE_RATE, QuotaEntity
 from shard_runtime.rpc.quotas import THROTTLE_MAX_MS, ClientQuotas, Use
 
-#: Steps of a caller: for how many ms it waits, and how much it wants to use then.
+#: Steps of a caller: how many ms it waits, and how much it then wants to use.
 STEPS = st.lists(st.tuples(st.integers(0, 3_000), st.integers(1, 5_000)), min_size=1, max_size=60)
 
 

@@ -83,8 +83,8 @@ async def collect_final(world: World) -> End:
 
 
 async def _changed(world: World) -> None:
-    """Wait a limited time until no group is being changed; a checker reports a change that is still in progress
-    then."""
+    """Wait a limited time until no group is being changed; a checker reports a change that is still in progress after
+    that."""
     until_s = world.loop.time() + _CHANGED_S
     while any(group.changing for group in all_groups(world).values()):
         if world.loop.time() > until_s:

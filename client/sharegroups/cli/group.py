@@ -28,7 +28,7 @@ class ToolGroup(click.Group):
     """
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        """Make the context as click does; handles a wrong command line of the group itself."""
+        """Make the context as click does, but also handle a wrong command line of the group itself."""
         with _unread(), _wrong_usage():
             return super().make_context(*args, **extra)
 

@@ -241,8 +241,8 @@ class Gauges(Collector):
             self._unread.update({stream: max(end - at.get(stream, 0), 0) for stream, end in ends.items()})
 
     def sampled(self, at_s: float, ends: Iterable[LogEnd]) -> None:
-        """Take the ends of all logs at a time, seconds since 1970. They are applied once everything up to then was
-        read."""
+        """Take the ends of all logs as sampled at `at_s`, in seconds since 1970. They are applied once everything up to
+        then was read."""
         seen = {
             (end.topic_id, end.partition): None
             if end.high_watermark is None

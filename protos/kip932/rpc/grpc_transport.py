@@ -27,7 +27,8 @@ with choosing(FORKLESS):
     from grpc import aio
 
 MESSAGE_MAX_BYTES: Final = 64 * 1024 * 1024
-#: Both sides use the same keepalive time. The server refuses pings that come at less than half of it.
+#: Both sides use the same keepalive time. The server refuses pings that arrive at intervals of less than half that
+#: time.
 KEEPALIVE_MS: Final = 20_000
 KEEPALIVE_TIMEOUT_MS: Final = 10_000
 #: When a peer could not be reached for this many seconds, the transport opens a new channel to it. An old channel

@@ -352,7 +352,8 @@ class OwnershipCore:
     def renewed(self, renewal: Renewal, answer: Renewed | None, now_ms: int) -> RenewalOutcome:
         """Note the reply to one renewal (CM-3). The caller drops the shard when the outcome has a `drop`.
 
-        A lapsed lease revives only under the same history, since then no other process can have claimed.
+        A lapsed lease becomes valid again only under the same history, because in that case no other process can have
+        claimed.
         """
         claim = self._shard_claims.get(renewal.shard)
         if answer is not None:

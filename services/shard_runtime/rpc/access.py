@@ -42,9 +42,9 @@ log = structlog.get_logger(__name__)
 
 Needs = Mapping[ResourceType, Operation]
 
-#: How many decisions are remembered until the entries change; then, or when there are more, all are forgotten. None
-#: about longer names than entries may have: rights are asked for before a name is checked, and a name may be as long as
-#: a request.
+#: The maximum number of remembered decisions. When the entries change, or there would be more, all are forgotten.
+#: Decisions about names longer than entries may have are not remembered: rights are checked before a name is, and a
+#: name may be as long as a request.
 DECISIONS_MAX: Final = 20_000
 
 _ERRORS: Final[dict[ResourceType, type[KafkaError]]] = {

@@ -2,7 +2,7 @@
 CM-187). The adapter asks for each call; access control decides afterwards what that caller may do.
 
 Accepted credentials are remembered, so that a signature or a password is checked once. Where nothing but certificates
-is configured, a call costs one look into a dict.
+is configured, a call costs one dictionary look-up.
 """
 
 from __future__ import annotations

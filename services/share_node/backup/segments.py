@@ -77,7 +77,7 @@ class SegmentWriter:
         self._kept = None
 
     def seal(self) -> None:
-        """Finish the last segment: all of them are on disk then."""
+        """Finish the last segment, after which all of them are on disk."""
         with self._explained_errors():
             if self._file is not None:
                 self._finish()

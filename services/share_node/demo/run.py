@@ -345,7 +345,8 @@ def _start_at_the_first_record(admin: Admin, group: str) -> None:
 
 
 def _set_up_letters(admin: Admin, group: str, topic: str) -> KafkaError | None:
-    """Give the group a dead-letter topic. Returns the error when the cluster refuses; the group has none then."""
+    """Give the group a dead-letter topic. Returns the error when the cluster refuses; in that case the group has
+    none."""
     made = NewTopic(topic, 1, config={"errors.deadletterqueue.group.enable": "true"})
     error = admin.create_topics([made])[topic]
     if error is not None:

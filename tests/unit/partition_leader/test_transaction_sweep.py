@@ -1,4 +1,4 @@
-"""A leader's sweep of long-open transactions: which records it asks for, when, and which markers it writes then."""
+"""A leader's sweep of long-open transactions: which records it asks for, when, and which markers it then writes."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class SentBack:
     need it.
 
     `within_s`: how long it searches in all; what it has not found by then is not known. `timed`: also remember when the
-    letters that are asked about were sent back; ask only about a page of them then.
+    letters that are asked about were sent back; in that case ask only about a page of them.
     """
 
     def __init__(self, admin: Admin, queue: Queue, within_s: float = inf, *, timed: bool = False) -> None:

@@ -5,8 +5,8 @@ Owns the fetch lock, and the order inside one critical section: locks that are d
 and moving the start offset when the log start moves. It never waits, reads no clock and calls no service: `Persist`
 goes out, `Persisted` comes in, and only then `Reply` comes out (PL-412).
 
-The host calls `handle` serially (PL-003) and carries the effects out in their order. It arms one timer at
-`next_deadline()` and sends `Tick` then.
+The host calls `handle` serially (PL-003) and carries the effects out in their order. It arms one timer for
+`next_deadline()`, and sends `Tick` when that fires.
 """
 
 from __future__ import annotations

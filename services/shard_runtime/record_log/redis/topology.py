@@ -135,7 +135,7 @@ class SingleStore:
 
 
 class SentinelStore:
-    """The master of a service. For every new connection the Sentinels are asked which server that is.
+    """The master of a service. For every new connection the Sentinels are asked which server the master is.
 
     A replaced master may notice its replacement seconds later, and goes on answering until then. So as soon as the
     Sentinels name another master, all connections to other servers are closed.

@@ -78,7 +78,7 @@ class Writer:
 
     @property
     def idle(self) -> bool:
-        """True while it has no calls and no claimed shards; its node need not be reachable then."""
+        """True while it has no calls and no claimed shards, so that its node need not be reachable."""
         return not (self._waiting or self._queue or self._parked_calls or self._held_on(self.node))
 
     def submit(self, call: StoreCall) -> None:

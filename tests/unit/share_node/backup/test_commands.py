@@ -1,4 +1,4 @@
-"""The output of `backup` and `restore`, even when they are interrupted, and how soon they stop then."""
+"""The output of `backup` and `restore`, even when they are interrupted, and how soon an interruption stops them."""
 
 from __future__ import annotations
 
