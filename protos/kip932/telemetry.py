@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ TRACESTATE: Final = "tracestate"
 #: Longer ones are ignored, each by itself: that of version 00 has 55 bytes, and W3C asks for 512 of the other.
 _TRACEPARENT_BYTES_MAX: Final = 128
 _TRACESTATE_BYTES_MAX: Final = 512
+#: How many parsed contexts are kept: the records of a batch often carry the same one.
+_PARSED_MAX: Final = 256
 #: About what a traceparent takes in a stored record, in bytes.
 CONTEXT_BYTES: Final = 80
 
@@ -52,17 +55,19 @@ def context_of(traceparent: bytes | str | None, tracestate: bytes | str | None =
 
     A malformed tracestate is dropped. Call it only once OpenTelemetry is set up.
     """
+    parent = _text(traceparent, _TRACEPARENT_BYTES_MAX)
+    return None if parent is None else _parsed(parent, _text(tracestate, _TRACESTATE_BYTES_MAX))
+
+
+@lru_cache(_PARSED_MAX)
+def _parsed(traceparent: str, tracestate: str | None) -> SpanContext | None:
     from opentelemetry.context import Context  # noqa: PLC0415 - see above
     from opentelemetry.trace import get_current_span  # noqa: PLC0415
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
 
-    parent = _text(traceparent, _TRACEPARENT_BYTES_MAX)
-    if parent is None:
-        return None
-    carrier = {TRACEPARENT: parent}
-    state = _text(tracestate, _TRACESTATE_BYTES_MAX)
-    if state is not None:
-        carrier[TRACESTATE] = state
+    carrier = {TRACEPARENT: traceparent}
+    if tracestate is not None:
+        carrier[TRACESTATE] = tracestate
     found = get_current_span(TraceContextTextMapPropagator().extract(carrier, Context())).get_span_context()
     return found if found.is_valid else None
 
@@ -81,6 +86,14 @@ def context_in(headers: Iterable[tuple[str, bytes | None]]) -> SpanContext | Non
 def traceparent_of(context: SpanContext) -> str:
     """Return the traceparent that names a context."""
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+def own_context_of(traceparent: str) -> SpanContext:
+    """Return the context that `traceparent_of` has named in this process or one of its own."""
+    from opentelemetry.trace import SpanContext, TraceFlags  # noqa: PLC0415 - see above
+
+    _, trace_id, span_id, flags = traceparent.split("-")
+    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16)))
 
 
 def headers_of(context: SpanContext) -> list[tuple[str, bytes | None]]:

@@ -52,8 +52,9 @@ class Collected:
         self._reader = InMemoryMetricReader()
         self.meters = MeterProvider([self._reader])
 
-    def set_up(self) -> None:
-        trace.set_tracer_provider(self.provider)
+    def set_up(self, *, spans: bool = True) -> None:
+        if spans:
+            trace.set_tracer_provider(self.provider)
         metrics.set_meter_provider(self.meters)
 
     def tracer(self) -> trace.Tracer:

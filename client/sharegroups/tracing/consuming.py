@@ -6,25 +6,28 @@ A sampled span links to the contexts that its records carry. Only for such a spa
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from kip932.errors import KafkaError
 from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_NAMES, ACK_REJECT, ACK_RELEASE, ACK_RENEW
-from kip932.telemetry import TRACEPARENT, context_in, traceparent_of
+from kip932.telemetry import context_in, traceparent_of
 from sharegroups.consuming.ack_outbox import PendingAck
 from sharegroups.consuming.core.acknowledgements import offsets_with
 from sharegroups.messages import Delivered
 from sharegroups.tracing.instruments import LINKS_MAX, Attributes, Instruments, end, span_name
-from sharegroups.tracing.sending import links_to
 from sharegroups.tracing.traces import AckTrace, DeliveryTrace, Settling
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext
 
+    from sharegroups.tracing.spans import Spans
+
 #: How an operation that settles records is named.
 _NAMES: Final = {ACK_ACCEPT: "ack", ACK_RELEASE: "nack", ACK_REJECT: "nack", ACK_RENEW: "renew"}
+#: The trace of a delivery that no poll has returned while spans were on; it stays empty.
+_UNTRACED: Final = DeliveryTrace()
 _Ranges = Sequence[tuple[int, int]]
 
 
@@ -51,19 +54,13 @@ class ConsumerTracing(Instruments):
         topics = list(dict.fromkeys(part.topic for part in delivered))
         topic = topics[0] if len(topics) == 1 else None
         self.took("poll", "receive", topic, time.monotonic() - self._polled_s)
-        if self.tracer is None:
+        if self.spans is None:
             return
-        from opentelemetry.trace import SpanKind  # noqa: PLC0415 - see kip932.telemetry
-
         partitions = {part.id_partition for part in delivered}
         partition = delivered[0].id_partition.partition if len(partitions) == 1 else None
         count = sum(part.records for part in delivered)
-        span = self.tracer.start_span(
-            span_name("poll", topics),
-            kind=SpanKind.CLIENT,
-            attributes=self.attributes("poll", "receive", topic, partition, count),
-            start_time=self._polled_ns,
-        )
+        attributes = self.attributes("poll", "receive", topic, partition, count)
+        span = self.spans.polled(span_name("poll", topics), attributes, self._polled_ns)
         if span.is_recording():
             for part in delivered:
                 if part.trace is not None:
@@ -79,39 +76,29 @@ class ConsumerTracing(Instruments):
         for ack in acks:
             found: list[Settling] = []
             traceparent = ""
-            for kind in sorted({kind for batch in ack.batches for kind in batch.types} - {ACK_GAP}):
-                ranges = offsets_with(ack.batches, kind)
-                span = None if self.tracer is None else self._settle_span(ack.delivered, kind, ranges)
+            for kind in sorted(set[int]().union(*(batch.types for batch in ack.batches)) - {ACK_GAP}):
+                span = None
+                if self.spans is not None:
+                    span = self._settle_span(self.spans, ack.delivered, kind, offsets_with(ack.batches, kind))
                 found.append(Settling(_NAMES[kind], span))
                 if span is not None and (context := span.get_span_context()).trace_flags.sampled:
                     traceparent = traceparent or traceparent_of(context)
             if found:
                 ack.trace = AckTrace(found, traceparent)
 
-    def _settle_span(self, part: Delivered, kind: int, ranges: _Ranges) -> Span | None:
+    def _settle_span(self, spans: Spans, part: Delivered, kind: int, ranges: _Ranges) -> Span | None:
         """Begin one span: the child of the job's span if it is for a single job, else of the poll's, linked to the jobs
         or to what the records carry. None if neither a job nor the poll is sampled, so that the sampler is not asked
         once more."""
-        from opentelemetry.context import Context  # noqa: PLC0415 - see kip932.telemetry
-        from opentelemetry.trace import NonRecordingSpan, SpanKind, set_span_in_context  # noqa: PLC0415
-
-        assert self.tracer is not None
         count = sum(last - first + 1 for first, last in ranges)
-        trace = part.trace or DeliveryTrace()
-        jobs = trace.jobs
-        known = [jobs[offset] for offset in jobs if any(first <= offset <= last for first, last in ranges)]
+        trace = part.trace or _UNTRACED
+        known = list(islice(_jobs(trace.jobs, ranges), LINKS_MAX)) if trace.jobs else []
         alone = known[0] if count == 1 and known else None
-        if alone is None and trace.poll is None and not known:
+        if trace.poll is None and not known:
             return None
+        attributes = self._settle_attributes(part, kind, ranges, count)
         above = alone or trace.poll
-        parent = Context() if above is None else set_span_in_context(NonRecordingSpan(above), Context())
-        span = self.tracer.start_span(
-            f"{_NAMES[kind]} {part.topic}",
-            parent,
-            kind=SpanKind.CLIENT,
-            attributes=self._settle_attributes(part, kind, ranges, count),
-            links=links_to(known[:LINKS_MAX]) if alone is None else (),
-        )
+        span = spans.settled(f"{_NAMES[kind]} {part.topic}", attributes, above, () if alone else known)
         if span.is_recording() and not known:
             for context in islice(_contexts(part, ranges), LINKS_MAX):
                 span.add_link(context)
@@ -136,18 +123,27 @@ class ConsumerTracing(Instruments):
                 end(one.span, error)
 
 
+def _jobs(jobs: Mapping[int, SpanContext], ranges: _Ranges) -> Iterator[SpanContext]:
+    """Return the spans of these offsets' jobs."""
+    for first, last in ranges:
+        for offset in range(first, last + 1):
+            if (job := jobs.get(offset)) is not None:
+                yield job
+
+
 def _contexts(part: Delivered, ranges: _Ranges | None) -> Iterator[SpanContext]:
-    """Return the contexts that a delivery's records carry, only of these offsets if given."""
+    """Return the contexts that a delivery's records carry, only of these offsets if given, each once: those of a batch
+    are often the same."""
+    seen: set[int] = set()
     for number, start, stop, _ in part.slices:
         batch = part.batches[number]
         if batch.error is not None:
             continue
-        for index in range(start, stop):
-            offset = batch.base_offset + index
-            if ranges is not None and not any(first <= offset <= last for first, last in ranges):
-                continue
-            headers = batch.records[index].headers
-            if any(header.key == TRACEPARENT for header in headers):
-                found = context_in((header.key, header.value) for header in headers)
-                if found is not None:
+        base, records = batch.base_offset, batch.records
+        for first, last in ((base + start, base + stop - 1),) if ranges is None else ranges:
+            for index in range(max(first - base, start), min(last + 1 - base, stop)):
+                headers = records[index].headers
+                found = context_in((header.key, header.value) for header in headers) if headers else None
+                if found is not None and found.span_id not in seen:
+                    seen.add(found.span_id)
                     yield found

@@ -10,7 +10,9 @@ from kip932.telemetry import meter, tracer
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Counter, Histogram
-    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.trace import Span
+
+    from sharegroups.tracing.spans import Spans
 
 #: The name of the instrumentation.
 NAME: Final = "sharegroups"
@@ -28,12 +30,13 @@ Attributes = dict[str, str | int]
 
 
 class Instruments:
-    """The tracer and the metrics of one client. `on`: whether the program has set up OpenTelemetry, and this client
-    uses it. Call `refresh` once per batch or poll: a provider may be set after the client was created."""
+    """The spans and metrics of one client. `on`: whether the program has set up OpenTelemetry, and this client uses it;
+    `spans`: None unless it has set a provider of spans. Call `refresh` once per batch or poll: a provider may be set
+    after the client was created. What is recorded for each record has its attributes prepared."""
 
     def __init__(self, enabled: bool, client_id: str, group_id: str = "") -> None:
         self.on = False
-        self.tracer: Tracer | None = None
+        self.spans: Spans | None = None
         self._duration: Histogram | None = None
         self._sent: Counter | None = None
         self._consumed: Counter | None = None
@@ -43,6 +46,7 @@ class Instruments:
         if group_id:
             self._common["messaging.consumer.group.name"] = group_id
         self._known: dict[tuple[str, str | None], Attributes] = {}
+        self._known_of_spans: dict[tuple[str, str | None], Attributes] = {}
         self._own: Attributes = {"messaging.client.id": client_id} if client_id else {}
         self.refresh()
 
@@ -50,8 +54,10 @@ class Instruments:
         """Take up the providers that the program has set by now."""
         if self._is_complete:
             return
-        if self.tracer is None:
-            self.tracer = tracer(NAME)
+        if self.spans is None and (provided := tracer(NAME)) is not None:
+            from sharegroups.tracing.spans import Spans  # noqa: PLC0415 - it imports OpenTelemetry: see kip932.telemetry
+
+            self.spans = Spans(provided)
         if self._duration is None and (found := meter(NAME)) is not None:
             self._duration = found.create_histogram(
                 "messaging.client.operation.duration",
@@ -75,14 +81,19 @@ class Instruments:
                 description="Duration of processing operation.",
                 explicit_bucket_boundaries_advisory=BUCKETS_S,
             )
-        self._is_complete = self.tracer is not None and self._duration is not None
-        self.on = self.tracer is not None or self._duration is not None
+        self._is_complete = self.spans is not None and self._duration is not None
+        self.on = self.spans is not None or self._duration is not None
 
     def attributes(
         self, operation: str, kind: str, topic: str | None, partition: int | None = None, count: int = 1
     ) -> Attributes:
         """Return a span's attributes. `count`: how many records the operation is for; one needs no count."""
-        found = self._metric_attributes(operation, kind, topic) | self._own
+        prepared = self._known_of_spans.get((operation, topic))
+        if prepared is None:
+            prepared = self._metric_attributes(operation, kind, topic) | self._own
+            if len(self._known_of_spans) < _KNOWN_MAX:
+                self._known_of_spans[operation, topic] = prepared
+        found = prepared.copy()
         if partition is not None:
             found["messaging.destination.partition.id"] = str(partition)
         if count != 1:
@@ -109,7 +120,7 @@ class Instruments:
     def processed(self, topic: str, seconds: float, error_type: str) -> None:
         """Record how long a job took. `error_type`: "" if it was done."""
         if self._process is not None:
-            attributes = self._metric_attributes("process", "process", topic)
+            attributes = self._known.get(("process", topic)) or self._metric_attributes("process", "process", topic)
             if error_type:
                 attributes = attributes | {"error.type": error_type}
             self._process.record(seconds, attributes)
@@ -133,10 +144,9 @@ def error_type(error: BaseException) -> str:
 def end(span: Span, error: BaseException | None) -> None:
     """End a span; with an error it has failed."""
     if error is not None and span.is_recording():
-        from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415 - see kip932.telemetry
+        from sharegroups.tracing.spans import fail  # noqa: PLC0415 - see Instruments.refresh
 
-        span.set_attribute("error.type", error_type(error))
-        span.set_status(Status(StatusCode.ERROR, str(error)))
+        fail(span, error_type(error), str(error))
     span.end()
 
 

@@ -28,7 +28,7 @@ from sharegroups.reports import DeliveryReport
 from sharegroups.tracing.instruments import LINKS_MAX, Instruments, end, span_name
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Link, Span, SpanContext
+    from opentelemetry.trace import Span, SpanContext
 
 _Header = tuple[str, bytes | None]
 
@@ -86,29 +86,23 @@ class ProducerTracing(Instruments):
     def refresh(self) -> None:
         """Take up the providers that the program has set by now."""
         super().refresh()
-        if self.tracer is not None and self.contexts is None and not self.keeps_contexts:
-            from opentelemetry.context import get_current  # noqa: PLC0415 - see kip932.telemetry
-
-            self.contexts = get_current
+        if self.spans is not None and self.contexts is None and not self.keeps_contexts:
+            self.contexts = self.spans.current
 
     def reserve_bytes(self, records: int) -> int:
         """Return how much smaller batches of this many records are made, so that contexts fit into full ones, too."""
-        return min(records * CONTEXT_BYTES, self._batch_bytes // 8) if self.tracer is not None else 0
+        return min(records * CONTEXT_BYTES, self._batch_bytes // 8) if self.spans is not None else 0
 
     async def send(self, topic: str, sending: Coroutine[Any, Any, DeliveryReport]) -> DeliveryReport:
         """Run a `send` call under its span, whose context its record gets."""
-        if self.tracer is None:
+        if self.spans is None:
             return await sending
-        from opentelemetry.trace import SpanKind, use_span  # noqa: PLC0415 - see kip932.telemetry
-
-        span = self.tracer.start_span(
-            f"send {topic}", kind=SpanKind.PRODUCER, attributes=self.attributes("send", "send", topic)
-        )
+        span = self.spans.sent_one(f"send {topic}", self.attributes("send", "send", topic))
         number = span.get_span_context().span_id
         if span.is_recording():
             self._sends.add(number)
         try:
-            with use_span(span, record_exception=False, set_status_on_exception=False):
+            with self.spans.within(span):
                 report = await sending
         except BaseException as error:
             end(span, error)
@@ -124,9 +118,8 @@ class ProducerTracing(Instruments):
     def stamp(self, topic: str, record: ProducedRecord) -> ProducedRecord:
         """Return the record with its own context, that of a `create` span, if a sampled span is current. A current span
         also replaces the context that the record was given, for example with the headers of another record."""
-        from opentelemetry.trace import get_current_span  # noqa: PLC0415 - see kip932.telemetry
-
-        context = get_current_span().get_span_context()
+        assert self.spans is not None, "there are contexts"
+        context = self.spans.current_span()
         if not context.is_valid:
             return record
         if context.trace_flags.sampled and context.span_id not in self._sends:
@@ -136,13 +129,11 @@ class ProducerTracing(Instruments):
         return record
 
     def _created(self, topic: str, record: ProducedRecord) -> SpanContext:
-        from opentelemetry.trace import SpanKind  # noqa: PLC0415 - see kip932.telemetry
-
-        assert self.tracer is not None
+        assert self.spans is not None
         attributes = self.attributes("create", "create", topic)
         if record[1] is None:
             attributes["messaging.kafka.message.tombstone"] = True
-        span = self.tracer.start_span(f"create {topic}", kind=SpanKind.PRODUCER, attributes=attributes)
+        span = self.spans.sent_one(f"create {topic}", attributes)
         span.end()
         return span.get_span_context()
 
@@ -169,23 +160,19 @@ class ProducerTracing(Instruments):
         return traceparent
 
     def _begin(self, partition: TopicPartition, batch: Batch[ProducedRecord, Any]) -> BatchTrace:
-        if self.tracer is None:
+        if self.spans is None:
             return BatchTrace(self, None, (), "")
-        from opentelemetry.context import Context  # noqa: PLC0415 - see kip932.telemetry
-        from opentelemetry.trace import SpanKind  # noqa: PLC0415
-
         records = batch.records
         carried = [record for record in records if record[2] and has_context(record)]
         contexts = [found for record in carried[:LINKS_MAX] if (found := context_in(record[2])) is not None]
         sent_alone = len(carried) == len(records) and all(one.span_id in self._sends for one in contexts)
         if contexts and (sent_alone or self.keeps_contexts):  # these have spans of their own
             return BatchTrace(self, None, (), traceparent_of(contexts[0]))
-        span = self.tracer.start_span(
+        span = self.spans.sent_batch(
             span_name("send", [partition.topic]),
-            Context(),  # a batch belongs to no caller
-            kind=SpanKind.CLIENT if len(carried) == len(records) else SpanKind.PRODUCER,
-            attributes=self.attributes("send", "send", partition.topic, partition.partition, len(records)),
-            links=links_to(contexts),
+            self.attributes("send", "send", partition.topic, partition.partition, len(records)),
+            contexts,
+            is_call=len(carried) == len(records),
         )
         if not span.get_span_context().trace_flags.sampled:
             return BatchTrace(self, span, (), traceparent_of(contexts[0]) if contexts else "")
@@ -202,30 +189,15 @@ class ProducerTracing(Instruments):
         """Begin the span of a dead letter that is produced again: linked to the letter, whose context it keeps. Returns
         an `on_delivery` that ends it."""
         self.keeps_contexts, self.contexts = True, None
-        if self.tracer is None:
+        if self.spans is None:
             return on_delivery
-        from opentelemetry.trace import SpanKind  # noqa: PLC0415 - see kip932.telemetry
-
-        letter = context_in(headers)
-        span = self.tracer.start_span(
-            f"send {topic}",
-            kind=SpanKind.PRODUCER,
-            attributes=self.attributes("send", "send", topic),
-            links=links_to([] if letter is None else [letter]),
-        )
+        span = self.spans.sent_one(f"send {topic}", self.attributes("send", "send", topic), context_in(headers))
 
         def delivered(error: KafkaError | None, report: DeliveryReport) -> None:
             end(span, error)
             on_delivery(error, report)
 
         return delivered
-
-
-def links_to(contexts: Iterable[SpanContext]) -> list[Link]:
-    """Return links to these contexts."""
-    from opentelemetry.trace import Link  # noqa: PLC0415 - see kip932.telemetry
-
-    return [Link(context) for context in contexts]
 
 
 def has_context(record: ProducedRecord) -> bool:

@@ -62,8 +62,11 @@ def _work(work: Connection, specs: Mapping[str, JobSpec]) -> None:
     while True:
         topic, info, value = work.recv()
         enter(_maker(info))
+        spec = specs[topic]
+        if spec.watch is not None:
+            spec.watch.refresh()
         began = time.perf_counter()
-        verdict = run_blocking(specs[topic], value)
+        verdict = run_blocking(spec, value)
         work.send((verdict, time.perf_counter() - began))
 
 

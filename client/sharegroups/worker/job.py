@@ -45,7 +45,7 @@ class JobSpec:
     outcomes: Mapping[type[BaseException], Outcome]
     is_async: bool
     in_process: bool
-    #: What happens around it besides; None for nothing.
+    #: What happens around it besides, if that is needed; None for nothing.
     watch: JobWatch | None = None
 
     @property
@@ -156,7 +156,8 @@ def arguments_of(spec: JobSpec, value: bytes | None) -> Any:
 
 def run_blocking(spec: JobSpec, value: bytes | None) -> Verdict:
     """Decode the value and call a blocking handler; any exception becomes a verdict."""
-    watched = None if spec.watch is None else spec.watch.begin(current_job())
+    watch = spec.watch
+    watched = None if watch is None or not watch.is_needed else watch.begin(current_job)
     try:
         spec.handler(arguments_of(spec, value))
     except BaseException as error:
@@ -167,7 +168,8 @@ def run_blocking(spec: JobSpec, value: bytes | None) -> Verdict:
 
 async def run_async(spec: JobSpec, value: bytes | None) -> Verdict:
     """Decode the value and call an asyncio handler; any exception becomes a verdict."""
-    watched = None if spec.watch is None else spec.watch.begin(current_job())
+    watch = spec.watch
+    watched = None if watch is None or not watch.is_needed else watch.begin(current_job)
     try:
         await spec.handler(arguments_of(spec, value))
     except BaseException as error:

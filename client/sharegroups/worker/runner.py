@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kip932.telemetry import context_of
+from kip932.telemetry import own_context_of
 from sharegroups.aio import ShareConsumer
 from sharegroups.connection.core.missing_rights import may_not_work
 from sharegroups.errors import (
@@ -313,6 +313,7 @@ class Runner:
         can start a job during the second step."""
         if messages.is_empty():
             return
+        self._watch.refresh()
         keeping = self._consumer.keep_alive(messages, self._lost)
         kept = keeping.kept
         now = self._loop.time()
@@ -391,12 +392,13 @@ class Runner:
 
     def _note(self, job: Job, verdict: Verdict, seconds: float) -> None:
         """Note a job's end for hooks and metrics, and its span for the acknowledgement of its record."""
-        self._watch.ended(JobInfo.of(job), verdict, seconds)
-        trace = delivered_of(job.message).trace
-        if trace is not None and verdict.note is not None and verdict.note.traceparent:
-            context = context_of(verdict.note.traceparent)
-            if context is not None:
-                trace.jobs[job.message.offset()] = context
+        self._watch.ended(job.spec.topic, verdict, seconds)
+        if verdict.kind is not Kind.DONE:
+            self._watch.failed_elsewhere(partial(JobInfo.of, job), verdict)
+        if verdict.note is not None and verdict.note.traceparent:
+            trace = delivered_of(job.message).trace
+            if trace is not None:
+                trace.jobs[job.message.offset()] = own_context_of(verdict.note.traceparent)
 
     def _give_back(self) -> None:
         """Release records that have waited too long for a handler, because jobs have become slower. A record that runs

@@ -265,8 +265,8 @@ class Worker:
                 log.info("stopped: %s", self.tally.line())
 
     def _watched(self) -> tuple[JobWatch, dict[str, JobSpec]]:
-        """Return what watches the jobs, and the jobs with it where there is something to watch: a process of handlers
-        may have set up OpenTelemetry although this one has not."""
+        """Return what watches the jobs, and the jobs with it: whether there is something to watch may change, and may
+        differ in a process of handlers."""
         from sharegroups.config import consumer_config  # noqa: PLC0415 - light, but not needed to import us
 
         config = consumer_config(self.settings, {})
@@ -277,11 +277,7 @@ class Worker:
             config["group.id"],
             self.continue_trace,
         )
-        watched = {
-            topic: replace(spec, watch=watch) if watch.is_needed or spec.in_process else spec
-            for topic, spec in self._specs.items()
-        }
-        return watch, watched
+        return watch, {topic: replace(spec, watch=watch) for topic, spec in self._specs.items()}
 
     def _check_parent(self) -> None:
         """Raise WorkerError if handlers must run in processes but this process may not have children."""

@@ -9,7 +9,16 @@ import pytest
 from opentelemetry import metrics, trace
 from opentelemetry.trace import NoOpTracerProvider
 
-from kip932.telemetry import context_in, context_of, headers_of, meter, traceparent_of, tracer, without_context
+from kip932.telemetry import (
+    context_in,
+    context_of,
+    headers_of,
+    meter,
+    own_context_of,
+    traceparent_of,
+    tracer,
+    without_context,
+)
 from tests.support.telemetry import telemetry
 
 GOOD = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -55,6 +64,13 @@ def test_a_context_is_read_as_it_was_written() -> None:
     assert traceparent_of(read) == GOOD
     assert headers_of(read) == [("traceparent", GOOD.encode()), ("tracestate", b"rojo=00f067aa0ba902b7")]
     assert context_in(headers_of(read)) == read
+
+
+@pytest.mark.rule("CL-174")
+def test_a_context_of_an_own_process_is_the_one_that_it_named() -> None:
+    read = context_of(GOOD)
+    assert read is not None
+    assert own_context_of(traceparent_of(read)) == read
 
 
 @pytest.mark.rule("CL-176")

@@ -60,6 +60,26 @@ async def test_a_poll_that_returns_records_is_linked_to_what_they_carry(fake: Fa
 
 @pytest.mark.rule("CL-173")
 @on_fake_cluster()
+async def test_a_span_is_linked_once_to_what_several_records_carry(fake: FakeCluster) -> None:
+    """The records of a batch often carry the same context; one that many carry leaves room for the links to others."""
+    with telemetry() as found:
+        async with consumer(fake, **EXPLICIT) as c:
+            c.subscribe(["t"])
+            produce_traced(fake, *[SPAN] * 200, SPAN + 1, *[SPAN + 2] * 9)
+            messages = list(await c.poll(5))
+            assert len(messages) == 210
+            c.acknowledge(messages[0])
+            c.acknowledge(messages[199])
+            c.acknowledge(messages[200])
+            for message in (*messages[1:199], *messages[201:]):
+                c.acknowledge(message, AcknowledgeType.RELEASE)
+            await c.commit_sync()
+        ids = {name: [link.context.span_id for link in found.one(name).links] for name in ("poll t", "ack t", "nack t")}
+        assert ids == {"poll t": [SPAN, SPAN + 1, SPAN + 2], "ack t": [SPAN, SPAN + 1], "nack t": [SPAN, SPAN + 2]}
+
+
+@pytest.mark.rule("CL-173")
+@on_fake_cluster()
 async def test_a_poll_of_several_topics_is_named_by_its_operation(fake: FakeCluster) -> None:
     fake.add_topic("u")
     for topic in ("t", "u"):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from sharegroups.worker import Accept, JobInfo, JobInterrupted, Reject, Release,
 from sharegroups.worker.checks import GroupLimits
 from sharegroups.worker.core.tally import Tally
 from sharegroups.worker.hooks import Hooks
-from sharegroups.worker.job import JobSpec
+from sharegroups.worker.job import JobSpec, enter, run_blocking
 from sharegroups.worker.runner import Runner
 from sharegroups.worker.watching import JobWatch
 from tests.support.fake_cluster.cluster import FakeCluster
@@ -50,10 +52,11 @@ class Seen:
 
 
 async def run(fake: FakeCluster, handler: Callable[..., Any], watch: JobWatch, **more: Any) -> None:
-    """Run one job, whose record carries TRACEPARENT, with a worker until it has ended."""
+    """Run one job, whose record carries TRACEPARENT, with a worker until it has ended; or as many `jobs`, if more
+    records come."""
     fake.log("t").append(encode([(None, b"v", [("traceparent", TRACEPARENT)], 1000)])[0], 1)
     fake.notify()
-    given = {"value": None, "timeout": None, "outcomes": {}} | more
+    given = {"value": None, "timeout": None, "outcomes": {}, "jobs": 1} | more
     is_async = asyncio.iscoroutinefunction(handler)
     spec = JobSpec("t", handler, given["value"], given["timeout"], Retry(), given["outcomes"], is_async, False, watch)
     tally = Tally(["t"])
@@ -62,7 +65,7 @@ async def run(fake: FakeCluster, handler: Callable[..., Any], watch: JobWatch, *
         settings, {"t": spec}, concurrency=2, prefetch=2, grace=1.0, limits=GroupLimits(5), tally=tally, watch=watch
     )
     running = asyncio.create_task(worker.run())
-    while not tally.finished:  # noqa: ASYNC110 - a runner has no event for it
+    while tally.finished < given["jobs"]:  # noqa: ASYNC110 - a runner has no event for it
         await asyncio.sleep(0.05)
     worker.stop()
     await running
@@ -265,6 +268,70 @@ async def test_a_job_that_is_not_sampled_is_measured_and_its_children_are_not_sa
         await run(fake, handler, watch())
         assert (inside, found.spans()) == ([False], [])
         assert [point.count for point in found.points(SECONDS)] == [1]
+
+
+@pytest.mark.rule("CL-171")
+@on_fake_cluster()
+async def test_a_provider_that_is_set_while_a_worker_runs_is_used_from_its_next_poll_on(fake: FakeCluster) -> None:
+    """The first job sets it; the second, which comes with a later poll, has a span and is measured."""
+    with telemetry(set_up=False) as found:
+
+        def handler(value: bytes) -> None:
+            if value == b"v":
+                found.set_up()
+                fake.log("t").append(encode([(None, b"w", (), 1000)])[0], 1)
+                fake.notify()
+
+        await run(fake, handler, watch(), jobs=2)
+        assert [dict(span.attributes or {})["messaging.kafka.offset"] for span in found.spans("process t")] == [1]
+        assert [point.count for point in found.points(SECONDS)] == [1]
+
+
+#: The most functions of this project that a job may call for its metric, besides those of a job without metrics.
+CALLS_MAX = 6
+
+
+@pytest.mark.rule("CL-175")
+def test_a_measured_job_without_hooks_costs_a_few_calls_and_no_info() -> None:
+    """What is prepared once is not done for each job: with a program that measures nothing as the base."""
+    info: list[object] = []
+
+    def current() -> JobInfo:
+        info.append(1)
+        return JobInfo("t", 0, 0, 1, None, [])
+
+    enter(current)
+    with telemetry(set_up=False) as found:
+        spec = JobSpec("t", len, None, None, Retry(), {}, False, False, watch())
+        base = _calls(spec)
+        found.set_up(spans=False)
+        assert spec.watch is not None
+        spec.watch.refresh()
+        measured = _calls(spec)
+        assert [point.count for point in found.points(SECONDS)] == [100]
+    assert info == []
+    assert measured - base <= CALLS_MAX * 100
+
+
+def _calls(spec: JobSpec) -> int:
+    """Return how many functions of this project 100 jobs call."""
+    count, own = 0, ("sharegroups", "kip932")
+
+    def called(frame: FrameType, event: str, _: object) -> None:
+        nonlocal count
+        name = str(frame.f_globals.get("__name__"))
+        count += event == "call" and name.partition(".")[0] in own
+
+    assert spec.watch is not None
+    sys.setprofile(called)
+    try:
+        for _ in range(100):
+            verdict = run_blocking(spec, b"v")
+            if spec.watch.is_needed:
+                spec.watch.ended("t", verdict, 0.1)
+    finally:
+        sys.setprofile(None)
+    return count
 
 
 def test_a_watch_is_the_same_in_a_process_of_handlers() -> None:
