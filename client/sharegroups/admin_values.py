@@ -297,7 +297,8 @@ class RecordExplanation:
     not_initialized. `obstacle`: none, held, write_pending, window_full, not_fetched, no_state, start_not_set, loading,
     finished, delivery_limit, rejected, no_record, uncommitted, delayed, group_empty, not_assigned. `explanation`: the
     obstacle in words. `becomes`: the state of a pending record once its write is done. `reason`: why a member last
-    gave it up, in the member's words; `reason_delivery_count`: the delivery count at that moment.
+    gave it up, in the member's words; `reason_delivery_count`: the delivery count at that moment. `held_ms`: how long
+    the member has held it in this delivery, renewals included; None from an older leader.
     """
 
     first_offset: int
@@ -317,6 +318,7 @@ class RecordExplanation:
     delay_remaining_ms: int | None = None
     reason: str | None = None
     reason_delivery_count: int | None = None
+    held_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,6 +203,7 @@ class PartitionLeader:
             clock=around.clock,
             enabled=around.enabled,
             letters=self.letters,
+            watched=self._tracked.watched,
         )
         return PartitionLeaderService(
             self.led,

@@ -172,6 +172,7 @@ def _record_explanation(record: pb.ExplainRecordResponse.Record) -> RecordExplan
         append_time_ms=_optional(record, "append_time_ms"),
         reason=record.reason or None,
         reason_delivery_count=record.reason_delivery_count if record.reason else None,
+        held_ms=_optional(record, "held_ms"),
     )
 
 

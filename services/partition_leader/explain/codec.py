@@ -75,6 +75,7 @@ def _record(fate: Fate, words: str) -> pb.ExplainRecordResponse.Record:
         delay_remaining_ms=fate.delay_ms,
         reason=fate.reason,
         reason_delivery_count=fate.reason_count,
+        held_ms=fate.held_ms,
     )
     if fate.write is not None:
         record.write.attempts = fate.write.attempts

@@ -8,7 +8,7 @@ the log without changing the caches; and it reads stored state with ReadSummary,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kip932.errors import (
@@ -78,7 +78,9 @@ class RecordExplainer:
         clock: Clock,
         enabled: Callable[[], bool],
         letters: DeadLetterPost,
+        watched: Callable[[SharePartitionKey], Mapping[int, tuple[str, int, int]]],
     ) -> None:
+        self._watched = watched
         self._letters = letters
         self._led = led
         self._partitions = partitions
@@ -179,6 +181,7 @@ class RecordExplainer:
             config.auto_offset_reset,
             host is not None and host.core.status is Status.INITIALIZING,
             _letters(self._letters.waiting(key)),
+            self._watched(key),
         )
 
 

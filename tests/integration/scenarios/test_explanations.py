@@ -72,6 +72,8 @@ def test_held_available_and_archived_records_and_who_has_them(world: World, admi
         assert held.lock_remaining_ms is not None
         assert plain.lock_remaining_ms is not None
         assert plain.lock_remaining_ms < held.lock_remaining_ms
+        assert plain.held_ms is not None
+        assert "has held it for" in plain.explanation
         assert (at(found, 3).delivery_count, at(found, 5).delivery_count) == (1, 0)
         assert (found.loaded, found.start_offset, found.high_watermark, found.fetching_members) == (True, 0, 8, 1)
         assert (found.group_state, found.members, found.assigned_members) == ("Stable", 1, 1)

@@ -21,6 +21,7 @@ from partition_leader.explain.core.explanation import (
     Question,
     RecordState,
     cut,
+    fate_at,
     fates_loaded,
     fates_stored,
     front,
@@ -106,9 +107,9 @@ def _front(state: PartitionState, asked: Question) -> str:
     if found is None:
         return ""
     offset, batch = found
-    code, count, member, deadline = batch.lock_at(offset)
+    code, _, _, deadline = batch.lock_at(offset)
     if code == STATE_ACQUIRED:
-        return f"at offset {offset}, {held(member, count, max(0, deadline - asked.now_ms), asked)}"
+        return f"at offset {offset}, {held(fate_at(state, asked, offset), asked)}"
     if code & PENDING:
         return f"the acknowledgement of offset {offset} is being written"
     if code == DELAYED:

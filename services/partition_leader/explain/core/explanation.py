@@ -8,10 +8,11 @@ state that the share coordinator has stored. It changes no state, lock or counte
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kip932.failures import Failure
@@ -113,7 +114,8 @@ class Question(NamedTuple):
 
     `fetching`: how many members have the partition in a session here. `write_attempts`: how many times the running
     write has been sent. `reset_policy`: the group's share.auto.offset.reset. `loading`: the share-partition is being
-    loaded. `letters`: a sentence on how many dead letters are not written yet, and why; "" for none.
+    loaded. `letters`: a sentence on how many dead letters are not written yet, and why; "" for none. `watched`: for
+    some held offsets the member, the number of its delivery, and since when (ms) it has held them (PL-953).
     """
 
     group_id: str
@@ -128,13 +130,15 @@ class Question(NamedTuple):
     reset_policy: str = "latest"
     loading: bool = False
     letters: str = ""
+    watched: Mapping[int, tuple[str, int, int]] = MappingProxyType({})
 
 
 class Fate(NamedTuple):
     """Consecutive offsets with the same fate. `delivery_count`: None if it is not tracked. `lock_ms`, `delay_ms`:
     remaining lock and delay; None when not locked or delayed. `beyond`: never fetched, so it needs a free record lock
     to be delivered. `taken_back`: how many times in a row its delivery was taken back (PL-941). `reason`: why a member
-    last gave it up, at delivery count `reason_count`; "" and 0 if no reason is known (PL-944)."""
+    last gave it up, at delivery count `reason_count`; "" and 0 if no reason is known (PL-944). `held_ms`: how long the
+    member has held it in this delivery; None if that is not known."""
 
     first: int
     last: int
@@ -153,6 +157,7 @@ class Fate(NamedTuple):
     taken_back: int = 0
     reason: str = ""
     reason_count: int = 0
+    held_ms: int | None = None
 
     @property
     def merge_key(self) -> tuple[object, ...]:
@@ -225,6 +230,11 @@ def _window_fates(state: PartitionState, asked: Question, low: int, high: int) -
         yield from _uncached(window, at, high)
 
 
+def fate_at(state: PartitionState, asked: Question, offset: int) -> Fate:
+    """Return the fate of one offset of the window, whether it was asked for or not."""
+    return next(_window_fates(state, asked, offset, offset))
+
+
 def _renewed(window: Window, low: int, high: int) -> dict[int, list[Span]]:
     """Return the stretches whose lock was renewed, by the end of that lock."""
     by_end: dict[int, list[Span]] = {}
@@ -273,7 +283,11 @@ def _run_fates(
     elif code == STATE_ACQUIRED:
         left = max(0, deadline - asked.now_ms)
         again = any(yes for _, _, yes in cut(first, last, renewed.get(deadline, ())))
-        yield Fate(first, last, RecordState.ACQUIRED, Obstacle.HELD, count, member, left, again)
+        since_ms: int | None = deadline - asked.settings.lock_ms
+        if again:
+            since_ms = _watched_since(asked, first, last, (member, count))
+        held_ms = None if since_ms is None else max(0, asked.now_ms - since_ms)
+        yield Fate(first, last, RecordState.ACQUIRED, Obstacle.HELD, count, member, left, again, held_ms=held_ms)
     elif code == DELAYED:
         yield _delayed(first, last, count, deadline - asked.now_ms)
     elif code == STATE_AVAILABLE and state.window.undelivered:
@@ -283,6 +297,12 @@ def _run_fates(
             yield Fate(offsets[0], offsets[-1], _STATES[code], delivery_count=count, taken_back=often)
     else:
         yield Fate(first, last, _STATES[code], delivery_count=count)
+
+
+def _watched_since(asked: Question, first: int, last: int, holder: tuple[str, int]) -> int | None:
+    """Return since when (ms) a member has held records whose lock it has renewed, if one of them is watched."""
+    since = (asked.watched[offset] for offset in asked.watched if first <= offset <= last)
+    return min((ms for member, delivery, ms in since if (member, delivery) == holder), default=None)
 
 
 def _delayed(first: int, last: int, count: int, left_ms: int) -> Fate:

@@ -57,14 +57,16 @@ def span_of_time(duration_ms: int) -> str:
     return f"{duration_ms // 60_000} min {duration_ms // 1_000 % 60} s"
 
 
-def held(member: str, count: int, lock_ms: int, asked: Question, renewed: bool = False) -> str:
-    """Describe who holds a record, and what happens when the lock ends."""
+def held(fate: Fate, asked: Question) -> str:
+    """Describe who holds a record and since when, and what happens when the lock ends."""
+    count, lock_ms, renewed = fate.delivery_count or 0, fate.lock_ms or 0, fate.renewed
     limit = asked.settings.delivery_count_limit
     after = "it is archived then" if count >= limit else "it is delivered again then"
     left = f"the lock ends in {span_of_time(lock_ms)}" if lock_ms else "the lock has just run out"
     again = ", and was renewed" if renewed else ""
     until = "acknowledged or renewed again" if renewed else "acknowledged"
-    return f"member {member} holds it, delivery {count} of {limit}; {left}{again}; {after} unless it is {until}"
+    holds = "holds it" if fate.held_ms is None else f"has held it for {span_of_time(fate.held_ms)}"
+    return f"member {fate.member} {holds}, delivery {count} of {limit}; {left}{again}; {after} unless it is {until}"
 
 
 def _deliverable(fate: Fate, asked: Question, place: Place) -> str:
@@ -212,9 +214,7 @@ def _uncommitted(fate: Fate, asked: Question, place: Place) -> str:
 
 _BY_OBSTACLE: Final = {
     Obstacle.NONE: _deliverable,
-    Obstacle.HELD: lambda fate, asked, place: held(
-        fate.member, fate.delivery_count or 0, fate.lock_ms or 0, asked, fate.renewed
-    ),
+    Obstacle.HELD: lambda fate, asked, place: held(fate, asked),
     Obstacle.WRITE_PENDING: _pending,
     Obstacle.WINDOW_FULL: _window_full,
     Obstacle.NOT_FETCHED: _not_fetched,

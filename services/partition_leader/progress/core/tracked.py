@@ -105,6 +105,11 @@ class TrackedPartitions:
             found = self.by_key[key] = Tracked(epoch)
         return found
 
+    def watched(self, key: SharePartitionKey) -> Watched:
+        """Return since when the first held records have been held, as of the last computation."""
+        found = self.by_key.get(key)
+        return UNWATCHED if found is None else found.watched
+
     def dropped(self, key: SharePartitionKey, core: SharePartition, epoch: int) -> None:
         """Keep the counts of an object that is dropped, unless a later epoch is known already."""
         found = self.by_key.get(key)

@@ -9,8 +9,9 @@ import pytest
 
 from kip932.api.v1 import explain_record_pb2 as pb
 from kip932.errors import CoordinatorNotAvailableError, InQuarantineError, InvalidRequestError
-from kip932.ids import EXPLAINED_OFFSETS_MAX, STATE_ARCHIVED
+from kip932.ids import ACK_RENEW, EXPLAINED_OFFSETS_MAX, STATE_ARCHIVED
 from partition_leader.explain import record_explainer
+from partition_leader.share_partition.core.events import AckBatch
 from partition_leader.topic_rpc.log_directory import Leader
 from shard_runtime.rpc.binding import NO_CALLER
 from tests.unit.partition_leader.share_partition.persister import Stored
@@ -63,9 +64,11 @@ def test_the_message_has_everything_that_the_leader_knows() -> None:
         assert (held.member_id, held.delivery_count) == ("m", 1)
         assert 19_900 <= held.lock_remaining_ms <= 20_000
         assert (held.lock_renewed, held.HasField("write")) == (False, False)
-        assert held.explanation.startswith("Member m holds it")
+        assert 10_000 <= held.held_ms <= 10_100
+        assert held.explanation.startswith("Member m has held it for 10.")
         assert waiting.delivery_count == 0
         assert not waiting.HasField("lock_remaining_ms")
+        assert not waiting.HasField("held_ms")
         assert waiting.append_time_ms > 0
         assert not missing.HasField("append_time_ms")
         assert not missing.HasField("delivery_count")
@@ -85,6 +88,27 @@ def test_the_message_has_everything_that_the_leader_knows() -> None:
         assert (await member.accept(4, 4).ack_error()) is None
         found = await explain(world, 4)
         assert (found.start_offset, found.in_flight_offsets, found.held_records) == (3, 3, 2), "one is finished"
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-822", "PL-953")
+def test_a_member_that_renews_its_lock_has_held_the_record_since_it_got_it() -> None:
+    """Of PL-953 this shows that a renewal does not begin a new holding."""
+
+    async def scenario(world: World) -> None:
+        await world.produce(3)
+        member = world.member()
+        assert await member.fetch(0, max_wait_ms=100, min_bytes=1).ranges() == [(0, 2, 1)]
+        for _ in range(4):
+            await world.leader.progress.round()
+            await asyncio.sleep(20)
+            renewal = {0: [AckBatch(0, 2, (ACK_RENEW,))]}
+            assert await member.acknowledge(renewal, is_renew_ack=True).ack_error() is None
+        (held,) = (await explain(world, 0, 2)).records
+        assert held.lock_renewed
+        assert 80_000 <= held.held_ms <= 81_000
+        assert "has held it for 80." in held.explanation
 
     run(scenario)
 

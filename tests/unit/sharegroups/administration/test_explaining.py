@@ -47,7 +47,8 @@ async def test_the_leader_is_asked_and_every_field_is_reported(fake: FakeCluster
     held = Record(
         first_offset=2, last_offset=3, state=pb.RECORD_STATE_PENDING, becomes=pb.RECORD_STATE_ARCHIVED,
         obstacle=pb.DELIVERY_OBSTACLE_WRITE_PENDING, explanation="it waits", delivery_count=0, member_id="m",
-        lock_remaining_ms=0, lock_renewed=True, write=pb.ExplainRecordResponse.PendingWrite(running_ms=7, attempts=2),
+        lock_remaining_ms=0, lock_renewed=True, held_ms=31_000,
+        write=pb.ExplainRecordResponse.PendingWrite(running_ms=7, attempts=2),
         append_time_ms=5, reason="ValueError: no", reason_delivery_count=3,
     )  # fmt: skip
     bare = Record(first_offset=4, last_offset=4, state=77, obstacle=99)  # type: ignore[arg-type]
@@ -64,6 +65,7 @@ async def test_the_leader_is_asked_and_every_field_is_reported(fake: FakeCluster
     assert first.client_id is not None
     assert (first.state, first.becomes, first.obstacle) == ("pending", "archived", "write_pending")
     assert (first.delivery_count, first.member_id, first.lock_remaining_ms, first.lock_renewed) == (0, "m", 0, True)
+    assert (first.held_ms, second.held_ms) == (31_000, None)
     assert (first.write, first.append_time_ms, first.explanation) == (PendingWrite(7, 2), 5, "it waits")
     assert (first.reason, first.reason_delivery_count) == ("ValueError: no", 3)
     assert second == RecordExplanation(4, 4, "unknown (77)", "unknown (99)", ""), "of a leader of a later build"

@@ -109,11 +109,13 @@ def test_a_held_record_names_its_member_and_what_happens_when_its_lock_ends() ->
     bench.ack("M", (3, 4, RENEW))
     (fate, words), (renewed, again), _ = answer(bench, 0, 9).records
     assert (fate.member, fate.delivery_count, fate.lock_ms, fate.renewed) == ("M", 1, 17_500, False)
+    assert fate.held_ms == 12_500
     assert words == (
-        "Member M holds it, delivery 1 of 2; the lock ends in 17.5 s; it is delivered again then unless it is "
-        "acknowledged."
+        "Member M has held it for 12.5 s, delivery 1 of 2; the lock ends in 17.5 s; it is delivered again then unless "
+        "it is acknowledged."
     )
     assert (renewed.first, renewed.last, renewed.lock_ms, renewed.renewed) == (3, 4, 30_000, True)
+    assert (renewed.held_ms, again[:20]) == (None, "Member M holds it, d"), "when it began is not known any longer"
     assert (
         "ends in 30.0 s, and was renewed; it is delivered again then unless it is acknowledged or renewed again"
         in again
@@ -154,6 +156,19 @@ def test_a_pending_record_names_the_write_that_it_waits_for() -> None:
     assert "reads what is stored" in only(unknown)[1]
 
 
+@pytest.mark.rule("PL-822")
+def test_who_renews_has_held_since_the_leader_saw_it_first_unless_the_record_has_another_holder_now() -> None:
+    bench = Bench(log=[(0, 9)])
+    bench.fetch("M")
+    bench.now += 12_500
+    bench.ack("M", (3, 4, RENEW))
+    watched = {3: ("M", 1, bench.now - 60_000)}
+    _, (renewed, words), _ = answer(bench, 0, 9, watched=watched).records
+    assert (renewed.held_ms, words[:28]) == (60_000, "Member M has held it for 60.")
+    for other in ({3: ("N", 1, 5)}, {3: ("M", 2, 5)}, {0: ("M", 1, 5)}):
+        assert answer(bench, 3, watched=other).records[0][0].held_ms is None
+
+
 @pytest.mark.rule("PL-821", "PL-823")
 def test_what_was_never_fetched_waits_behind_a_full_window_and_learns_who_holds_it_back() -> None:
     bench = Bench(log=[(0, 9), (10, 19)], settings=GroupConfig(LOCK_MS, max_record_locks=10))
@@ -164,7 +179,7 @@ def test_what_was_never_fetched_waits_behind_a_full_window_and_learns_who_holds_
     assert words.startswith(
         "The window has 10 offsets, finished ones included, and share.partition.max.record.locks allows 10; new records"
     )
-    assert "at offset 0, member M holds it" in words
+    assert "at offset 0, member M has held it for 0 ms" in words
     assert only(answer(bench, 9))[0].obstacle is Obstacle.NONE, "a released record needs no free lock"
     assert only(answer(bench, 10, fetching=0))[0].obstacle is Obstacle.WINDOW_FULL
     bench.set(max_record_locks=11)

@@ -33,11 +33,12 @@ HELD = Record(
     last_offset=12,
     state=pb.RECORD_STATE_ACQUIRED,
     obstacle=pb.DELIVERY_OBSTACLE_HELD,
-    explanation="Member m holds it, delivery 2 of 5; the lock ends in 17.5 s; it is delivered again then unless it is "
-    "acknowledged.",
+    explanation="Member m has held it for 12.5 s, delivery 2 of 5; the lock ends in 17.5 s; it is delivered again then "
+    "unless it is acknowledged.",
     delivery_count=2,
     member_id="m",
     lock_remaining_ms=17_500,
+    held_ms=12_500,
     append_time_ms=1_795_564_800_000,
 )
 ARCHIVED = Record(
