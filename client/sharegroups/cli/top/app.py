@@ -13,15 +13,12 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 
 from sharegroups.cli.interrupts import INTERRUPTED, TERMINATED
-from sharegroups.cli.top.screens import Around, GroupsScreen
+from sharegroups.cli.top.live_screen import Around
+from sharegroups.cli.top.screens import GroupsScreen
 from sharegroups.cli.top.views import Source
 
 #: How often a screen asks, in seconds.
 PERIOD_S: Final = 2.0
-_HELP: Final = (
-    "l largest lag, o oldest, a arriving, f finishing, t time to drain, n name · / filter · m memory · "
-    "Enter opens, Esc back"
-)
 
 
 class TopApp(App[None]):
@@ -34,6 +31,8 @@ class TopApp(App[None]):
     #status { text-style: bold; }
     #rows { height: 1fr; }
     #detail { max-height: 6; }
+    FailuresScreen #detail { max-height: 10; }
+    #help { color: $text-muted; }
     #members { max-height: 6; }
     #text { height: 1fr; }
     Input { height: 1; border: none; padding: 0; }
@@ -58,10 +57,6 @@ class TopApp(App[None]):
     def action_leave(self) -> None:
         """End the program."""
         self.exit(return_code=0)
-
-    def action_help(self) -> None:
-        """Name the keys."""
-        self.notify(_HELP, markup=False, timeout=10)
 
 
 async def shown(source: Source) -> int:

@@ -1,162 +1,38 @@
-"""The screens of `sharegroups top`: all groups, one group, one record, and a group's dead letters (CT-157 to CT-159).
-
-Each screen asks while it is the one that is shown, once per period, and never twice at a time. When the cluster does
-not answer, the last figures stay, with their age and the reason, and it keeps asking. All text of others is escaped
-before it gets here, and is never read as markup.
-"""
+"""The screens of `sharegroups top`: all groups, one group, one record (CT-157, CT-158)."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import ClassVar, Final, NamedTuple
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.coordinate import Coordinate
-from textual.screen import Screen
 from textual.widgets import DataTable, Input, Static
 
-from kip932.errors import KafkaError
 from kip932.ids import OFFSET_MAX, TopicPartition
 from kip932.printable import printable
 from sharegroups.cli.groups.explain import position_lines, record_lines
 from sharegroups.cli.record_text import content_lines
 from sharegroups.cli.top.cluster_source import STRIPS_MAX
-from sharegroups.cli.top.views import Failures, GroupView, Memory, Overview, RecordView, Source
+from sharegroups.cli.top.failures_screen import FailuresScreen
+from sharegroups.cli.top.live_screen import ROWS_MAX, Around, LiveScreen, cells, plain
+from sharegroups.cli.top.memory_screen import MemoryScreen
+from sharegroups.cli.top.views import GroupView, Overview, RecordView
 from sharegroups.insight.columns import ORDERS, cell, chosen, detail, fitting
-from sharegroups.insight.figures import UNKNOWN, Count, duration
+from sharegroups.insight.figures import UNKNOWN, Count
 from sharegroups.insight.rows import Row
 from sharegroups.insight.strips import holders, legend, strip
 
-ViewT = TypeVar("ViewT")
-
-#: How many rows a table has at most; a filter brings the others.
-ROWS_MAX: Final = 200
 #: How many members and holders are listed.
 MEMBERS_SHOWN: Final = 5
 HOLDERS_SHOWN: Final = 3
-#: How many store nodes are listed, the fullest first.
-_STORES_SHOWN: Final = 4
-#: How long one question to the cluster may take, in seconds.
-ASK_S: Final = 10.0
 #: The width of a partition's name, of all that is beside its strip, and the smallest one of the strip.
 _NAME: Final = 16
 _BESIDE_STRIP: Final = 52
 _STRIP_AT_LEAST: Final = 16
-#: The width from which on a screen has room for what is less important.
-_WIDE: Final = 140
-_WIDE_COLUMNS: Final = (("CAUSE", 46), ("LAST", 20))
-
-
-class Around(NamedTuple):
-    """What every screen needs: where to ask, how often in seconds (None: only on request), and a clock in seconds."""
-
-    source: Source
-    period_s: float | None
-    clock: Callable[[], float]
-
-
-class LiveScreen(Screen[None], Generic[ViewT]):
-    """Asks for its view again and again while it is shown."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,backspace", "back", "back"),
-        Binding("r", "now", "refresh"),
-        Binding("question_mark,h", "app.help", "keys"),
-    ]
-    keys_line = "Esc back  r refresh  q quit"
-
-    def __init__(self, around: Around) -> None:
-        super().__init__()
-        self.around = around
-        self.view: ViewT | None = None
-        self._answered_s: float | None = None
-        self._reason = ""
-        self._wake = asyncio.Event()
-
-    async def ask(self) -> ViewT:
-        """Return the newest view. Raises KafkaError."""
-        raise NotImplementedError
-
-    def show(self, view: ViewT) -> None:
-        """Show a view."""
-        raise NotImplementedError
-
-    def headline(self, view: ViewT | None) -> str:
-        """Return the first line of the screen, for the last view."""
-        raise NotImplementedError
-
-    def problems(self, view: ViewT) -> Sequence[str]:
-        """Return what is missing from a view."""
-        raise NotImplementedError
-
-    def on_mount(self) -> None:
-        """Show the age of the figures once a second."""
-        self.set_interval(1.0, self.show_status)
-
-    def on_screen_resume(self) -> None:
-        """Begin to ask."""
-        self.run_worker(self._follow(), group="follow", exclusive=True)
-
-    def on_screen_suspend(self) -> None:
-        """Stop asking, since another screen is shown."""
-        self.workers.cancel_group(self, "follow")
-
-    async def _follow(self) -> None:
-        while True:
-            self._wake.clear()
-            try:
-                async with asyncio.timeout(ASK_S):
-                    self.view = await self.ask()
-            except KafkaError as error:
-                self._reason = f"{error.name}: {error.message}"
-            except TimeoutError:
-                self._reason = f"the cluster did not answer within {ASK_S:g} s"
-            else:
-                self._reason, self._answered_s = "", self.around.clock()
-                self.show(self.view)
-            self.show_status()
-            try:
-                async with asyncio.timeout(self.around.period_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-
-    def show_status(self) -> None:
-        """Show the first line, and in the second one why figures are missing or old."""
-        old = "" if self._answered_s is None else duration(int((self.around.clock() - self._answered_s) * 1_000))
-        first = self.headline(self.view)
-        if self._reason and self._answered_s is None:
-            first, second = f"{first} · no figures yet", f"! {self._reason}"
-        elif self._reason:
-            first, second = f"{first} · figures are {old} old", f"! The cluster does not answer. {self._reason}"
-        else:
-            missing = () if self.view is None else self.problems(self.view)
-            second = f"! {missing[0]}" if missing else ""
-            second += f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        self.query_one("#status", Static).update(plain(first))
-        self.query_one("#problem", Static).update(Text(printable(second), overflow="fold"))
-
-    def action_back(self) -> None:
-        """Go back to the screen before."""
-        if len(self.app.screen_stack) > 2:
-            self.app.pop_screen()
-
-    def action_now(self) -> None:
-        """Ask now."""
-        self._wake.set()
-
-
-def plain(text: str) -> Text:
-    """Return text that is shown as it is, without markup."""
-    return Text(text, no_wrap=True, overflow="ellipsis")
-
-
-def _cells(texts: Sequence[str]) -> list[Text]:
-    return [plain(text) for text in texts]
 
 
 class _Drawn(NamedTuple):
@@ -176,6 +52,14 @@ class GroupsScreen(LiveScreen[Overview]):
         Binding("x", "failures", "dead letters"),
         Binding("m", "memory", "memory"),
     ]
+    keys_line = "Enter group  x letters  m memory  / filter  l o a f t n order  ? help  q quit"
+    help_lines = (
+        "Order: l largest lag, o oldest record, a arriving, f finishing, t time to drain,",
+        "n name    / only rows with these words: group, topic or reason",
+        "Enter: members, partitions and records    x: what failed, why    m: memory",
+        "WHY: no member = start one; handlers busy = add workers; held = that member",
+        "has had a record for so long    ? not known    ≥ at least, a part is missing",
+    )
 
     def __init__(self, around: Around) -> None:
         super().__init__(around)
@@ -192,11 +76,10 @@ class GroupsScreen(LiveScreen[Overview]):
         yield DataTable(cursor_type="row", zebra_stripes=False, id="rows")
         yield Static(id="detail")
         yield Input(placeholder="group, topic or reason; Enter keeps it, Esc clears it", id="filter")
-        yield Static(plain("Enter group  x letters  m memory  / filter  l o a f t n order  ? keys  q quit"), id="keys")
+        yield from self.footer()
 
     def on_mount(self) -> None:
         """Hide the filter, and give the keys to the table."""
-        super().on_mount()
         self.query_one("#filter", Input).display = False
         self.query_one("#rows", DataTable).focus()
 
@@ -237,7 +120,7 @@ class GroupsScreen(LiveScreen[Overview]):
             for column, own in columns:
                 table.add_column(plain(column.name.rjust(own) if column.is_figure else column.name), width=own)
             for texts in drawn.texts:
-                table.add_row(*_cells(texts))
+                table.add_row(*cells(texts))
             if before is not None and (before.group, before.topic) in names:
                 table.move_cursor(row=names.index((before.group, before.topic)), animate=False)
         self._drawn = drawn
@@ -323,6 +206,12 @@ class GroupScreen(LiveScreen[GroupView]):
     """One group: members, assignment, and the strip of each share-partition."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("x", "failures", "dead letters")]
+    keys_line = "Enter record  x dead letters  Esc back  r refresh  ? help  q quit"
+    help_lines = (
+        "↑ ↓ choose a partition: below the table are its counts, and who holds what",
+        "Enter: its first unfinished record, why it waits, and what it says",
+        "x: the group's dead letters by reason    strip: one character per record",
+    )
 
     def __init__(self, around: Around, group: str, topic: str) -> None:
         super().__init__(around)
@@ -339,11 +228,10 @@ class GroupScreen(LiveScreen[GroupView]):
         yield DataTable(cursor_type="row", id="rows")
         yield Static(id="detail")
         yield Static(plain(legend()), id="legend")
-        yield Static(plain("Enter record  x dead letters  Esc back  r refresh  q quit"), id="keys")
+        yield from self.footer()
 
     def on_mount(self) -> None:
         """Give the keys to the table."""
-        super().on_mount()
         self.query_one("#rows", DataTable).focus()
 
     async def ask(self) -> GroupView:
@@ -390,7 +278,7 @@ class GroupScreen(LiveScreen[GroupView]):
         table.add_column(plain("FROM THE START OFFSET ON"), width=room)
         self._room = room
         for part in self._parts:
-            table.add_row(*_cells(_partition_cells(view, part, room)))
+            table.add_row(*cells(_partitioncells(view, part, room)))
         table.move_cursor(row=min(at, max(len(self._parts) - 1, 0)), animate=False)
         self._show_detail()
 
@@ -439,7 +327,7 @@ def _member_lines(view: GroupView) -> list[str]:
     return lines + ([f"  … and {more} more: sharegroups groups describe --members"] if more > 0 else [])
 
 
-def _partition_cells(view: GroupView, part: TopicPartition, room: int) -> list[str]:
+def _partitioncells(view: GroupView, part: TopicPartition, room: int) -> list[str]:
     progress, answer = view.progress[part], view.explained.get(part)
     name = f"{printable(part.topic)}-{part.partition}"
     lag = Count(None if progress is None else progress.lag)
@@ -485,6 +373,8 @@ class RecordScreen(LiveScreen[RecordView]):
         Binding("right", "step(1)", "the next record"),
         Binding("o", "offset", "another offset"),
     ]
+    keys_line = "← → records  o offset  ↑ ↓ scroll  Esc back  r refresh  ? help  q quit"
+    help_lines = ("← → the record before and after    o: type an offset, then Enter",)
 
     def __init__(self, around: Around, group: str, partition: TopicPartition) -> None:
         super().__init__(around)
@@ -499,11 +389,10 @@ class RecordScreen(LiveScreen[RecordView]):
         with VerticalScroll(id="text"):
             yield Static(id="record")
         yield Input(placeholder="offset", type="integer", id="offset")
-        yield Static(plain("← → records  o offset  ↑ ↓ scroll  Esc back  r refresh  q quit"), id="keys")
+        yield from self.footer()
 
     def on_mount(self) -> None:
         """Hide the question for an offset."""
-        super().on_mount()
         self.query_one("#offset", Input).display = False
         self.query_one("#text").focus()
 
@@ -568,108 +457,3 @@ class RecordScreen(LiveScreen[RecordView]):
             self.query_one("#text").focus()
         else:
             super().action_back()
-
-
-class FailuresScreen(LiveScreen[Failures]):
-    """What failed most in the last 24 hours: a group's dead letters by cause and reason."""
-
-    def __init__(self, around: Around, group: str) -> None:
-        super().__init__(around)
-        self._group = group
-
-    def compose(self) -> ComposeResult:
-        """Lay out the screen."""
-        yield Static(id="status")
-        yield Static(id="problem")
-        yield DataTable(cursor_type="row", id="rows")
-        yield Static(plain("Esc back  r read again  q quit  (`sharegroups dlq redrive` sends them back)"), id="keys")
-
-    def on_mount(self) -> None:
-        """Give the keys to the table."""
-        super().on_mount()
-        self.query_one("#rows", DataTable).focus()
-
-    async def ask(self) -> Failures:
-        """Read the letters once; they are read again only on request, since there may be many."""
-        found = await self.around.source.failures(self._group)
-        self.around = self.around._replace(period_s=None)
-        return found
-
-    def problems(self, view: Failures) -> Sequence[str]:
-        """Return why there are none, or not all."""
-        if view.problem:
-            return (view.problem,)
-        return ("Only the first of them are counted; dlq list --summary counts all.",) if view.is_cut else ()
-
-    def headline(self, view: Failures | None) -> str:
-        """Return how many dead letters there are."""
-        name = f"Dead letters of group {printable(self._group)}"
-        if view is None or view.problem:
-            return name
-        return f"{view.letters:,} dead letters in {printable(view.topic)}, 24 hours, group {printable(self._group)}"
-
-    def show(self, view: Failures) -> None:
-        """Fill the table."""
-        table: DataTable[Any] = self.query_one("#rows", DataTable)
-        table.clear(columns=True)
-        is_wide = self.size.width >= _WIDE
-        room = max(self.size.width - (85 if is_wide else 13), 20)
-        for name, width in (("LETTERS", 8), ("REASON", room), *_WIDE_COLUMNS[: 2 * is_wide]):
-            table.add_column(plain(name), width=width)
-        for count, cause, reason, last in view.rows[:ROWS_MAX]:
-            said = reason if reason != "-" or is_wide else f"- ({printable(cause)})"
-            table.add_row(*_cells([f"{count:,}".rjust(8), said, *[printable(cause), last][: 2 * is_wide]]))
-
-
-class MemoryScreen(LiveScreen[Memory]):
-    """What fills the memory: the topics by their size, and what is left of each store node."""
-
-    def compose(self) -> ComposeResult:
-        """Lay out the screen."""
-        yield Static(id="status")
-        yield Static(id="problem")
-        yield DataTable(cursor_type="row", id="rows")
-        yield Static(id="detail")
-        yield Static(plain(self.keys_line), id="keys")
-
-    def on_mount(self) -> None:
-        """Give the keys to the table."""
-        super().on_mount()
-        self.query_one("#rows", DataTable).focus()
-
-    async def ask(self) -> Memory:
-        """Ask every leader once."""
-        return await self.around.source.memory()
-
-    def problems(self, view: Memory) -> Sequence[str]:
-        """Return what is missing."""
-        return view.problems
-
-    def headline(self, view: Memory | None) -> str:
-        """Return how many topics there are."""
-        if view is None:
-            return "Memory"
-        more = len(view.topics) - ROWS_MAX
-        return f"Memory: {len(view.topics):,} topics, the largest first" + (
-            f" · … and {more:,} more" if more > 0 else ""
-        )
-
-    def show(self, view: Memory) -> None:
-        """Fill the table, and say below what is left of the store."""
-        table: DataTable[Any] = self.query_one("#rows", DataTable)
-        chosen_line = table.cursor_row
-        table.clear(columns=True)
-        room = max(self.size.width - 66, 14)
-        columns = ("TOPIC", room), ("PARTITIONS", 10), ("  RECORDS", 9), ("     BYTES", 10), ("OLDEST", 27)
-        for name, width in columns:
-            table.add_column(plain(name), width=width)
-        for topic, partitions, records, size, oldest in view.topics[:ROWS_MAX]:
-            table.add_row(*_cells([printable(topic), f"{partitions:>10,}", records.rjust(9), size.rjust(10), oldest]))
-        table.move_cursor(row=chosen_line, animate=False)
-        lines = [
-            f"Store {name}: {used} used, limit {limit}, left {left}" for name, used, limit, left in view.stores[:4]
-        ]
-        said = "Bytes of topics are those sent; what groups' state takes is in the store's memory alone."
-        self.query_one("#detail", Static).update(
-            Text(printable("\n".join([*lines[:_STORES_SHOWN], said]), "\n"), overflow="fold")
-        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .pictures import StubSource, app_of, text_of
+from .pictures import StubSource, app_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -18,12 +18,3 @@ async def test_one_key_ends_it(key: str) -> None:
         await pilot.press(key)
         await pilot.pause()
     assert app.return_code == 0
-
-
-@pytest.mark.rule("CT-157")
-async def test_the_keys_are_named_on_request() -> None:
-    async with app_of(StubSource()).run_test(size=(80, 24), notifications=True) as pilot:
-        await pilot.pause()
-        await pilot.press("question_mark")
-        await pilot.pause()
-        assert "l largest lag, o oldest" in text_of(pilot)

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sharegroups.cli.top.views import Overview
-from sharegroups.errors import NetworkError
 from sharegroups.insight.rows import rows_of
 from tests.unit.sharegroups.insight.samples import groups, page, progress
 
-from .pictures import FOLDER, ORDERS0, ORDERS1, Clock, StubSource, app_of, compare, text_of
+from .pictures import FOLDER, ORDERS0, ORDERS1, StubSource, app_of, compare, text_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -66,44 +64,6 @@ async def test_of_very_many_rows_the_first_are_shown_and_the_others_counted() ->
         assert "… and 4,800 more, / filters · 7 rows left out by their leaders" in text_of(pilot)
 
 
-@pytest.mark.rule("CT-159")
-async def test_a_lost_cluster_leaves_the_last_figures_with_their_age_and_comes_back_by_itself() -> None:
-    source, clock = StubSource(), Clock()
-    async with app_of(source, clock).run_test(size=NARROW) as pilot:
-        await pilot.pause()
-        source.fails, clock.now_s = NetworkError("no node answers at 10.0.0.1:7932"), 14.0
-        await pilot.press("r")
-        await pilot.pause()
-        compare(pilot, "lost")
-        lag = progress("billing", "orders", lag=77, oldest_ms=1)
-        source.fails = None
-        source.all = Overview(rows_of(page(lag), groups(billing=1)), 0, ("Node 10.0.0.3:9092 did not answer.", "b"))
-        await pilot.press("r")
-        await pilot.pause()
-        shown = text_of(pilot)
-        assert "figures are" not in shown
-        assert "! Node 10.0.0.3:9092 did not answer. (and 1 more)" in shown
-        assert ("77" in shown, "mailer" in shown) == (True, False)
-        source.all = source.all._replace(rows=rows_of(page(lag._replace(lag=78)), groups(billing=1)))
-        await pilot.press("r")
-        await pilot.pause()
-        assert " 78 " in text_of(pilot), "a cell is changed in its place"
-
-
-@pytest.mark.rule("CT-159")
-async def test_a_cluster_that_does_not_answer_at_first_is_no_crash() -> None:
-    source = StubSource()
-    source.fails = NetworkError("nothing there")
-    async with app_of(source).run_test(size=NARROW) as pilot:
-        await pilot.pause()
-        assert "no figures yet" in text_of(pilot)
-        await pilot.press("enter", "x", "down", "slash", "z", "enter", "l")
-        source.fails = None
-        await pilot.press("escape", "r")
-        await pilot.pause()
-        assert "billing" in text_of(pilot)
-
-
 @pytest.mark.rule("CT-158")
 @pytest.mark.parametrize(("size", "name"), [(NARROW, "group-80"), (WIDE, "group-160")])
 async def test_enter_shows_members_assignment_and_the_strip_of_each_partition(size: tuple[int, int], name: str) -> None:
@@ -141,30 +101,6 @@ async def test_a_record_is_explained_with_its_value_and_its_neighbours_are_one_k
         assert "The log has no such record." in text_of(pilot)
         assert [call[3] for call in source.asked if call[0] == "record"] == [None, 105, 119, 120]
         await pilot.press("o", "escape", "escape", "escape")
-        await pilot.pause()
-        assert "largest lag first" in text_of(pilot)
-
-
-@pytest.mark.rule("CT-158")
-@pytest.mark.parametrize(("size", "name"), [(NARROW, "failures-80"), (WIDE, "failures-160")])
-async def test_what_failed_most_is_one_key_away(size: tuple[int, int], name: str) -> None:
-    source = StubSource()
-    async with app_of(source).run_test(size=size) as pilot:
-        await pilot.pause()
-        await pilot.press("x")
-        await pilot.pause()
-        compare(pilot, name)
-
-
-@pytest.mark.rule("CT-158")
-async def test_what_fills_the_memory_is_one_key_away_and_a_key_leads_back() -> None:
-    source = StubSource()
-    async with app_of(source).run_test(size=NARROW) as pilot:
-        await pilot.pause()
-        await pilot.press("m")
-        await pilot.pause()
-        compare(pilot, "memory-80")
-        await pilot.press("escape")
         await pilot.pause()
         assert "largest lag first" in text_of(pilot)
 
