@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,8 @@ PATIENCE_S = 60
 class Node:
     """`sharegroups up` on a fixed directory and port, so that clients can connect to it even before it is ready."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] = QUICK) -> None:
+        self._settings = settings
         self.folder = Path(tempfile.mkdtemp(prefix="sg-"))
         self.data = self.folder / "data"
         self.port = free_port()
@@ -41,7 +42,7 @@ class Node:
         self.process: StartedProcess | None = None
 
     def start(self, *, ready: bool = True) -> None:
-        self.process = StartedProcess(up_words(self.data, QUICK, "--port", str(self.port)), self.folder)
+        self.process = StartedProcess(up_words(self.data, self._settings, "--port", str(self.port)), self.folder)
         if ready:
             self.process.first_line()
 

@@ -51,17 +51,18 @@ AGES: Final = {
     "sharegroups_share_group_oldest_unfinished_seconds",
     "sharegroups_share_group_dead_letters_oldest_age_seconds",
 }  # fmt: skip
-#: Alerts that no test here can fire for real, and why; they are tested on series that are made up.
+#: Alerts that fire for real in test_damage_alerts.py, and those that no test fires for real, which are tested on series
+#: that are made up.
 ELSEWHERE: Final = {
     "ShareGroupsVolumeFills": "the kubelet serves its metrics",
     "ShareGroupHistoryBehind": "it is of the pipeline, which needs Spark",
     "ShareGroupHistoryStale": "it is of the pipeline, which needs Spark",
     "ShareGroupHistoryLost": "it is of the pipeline, which needs Spark",
     "ShareGroupHistoryGone": "it is of the pipeline, which needs Spark",
-    "ShareGroupsStoreDamaged": "tests/attack/test_damaged_store.py damages a store, and runs the first command",
-    "ShareGroupsStateInQuarantine": "tests/attack/test_damaged_store.py damages a store, and runs the first command",
-    "ShareGroupsRecordsUnreadable": "tests/attack/test_damaged_store.py damages a store, and runs the first command",
-    "ShareGroupsShardFailed": "tests/attack/test_damaged_store.py has a shard that is not served",
+    "ShareGroupsStoreDamaged": "test_damage_alerts.py damages a store",
+    "ShareGroupsStateInQuarantine": "test_damage_alerts.py damages a store",
+    "ShareGroupsRecordsUnreadable": "test_damage_alerts.py damages a store",
+    "ShareGroupsShardFailed": "test_damage_alerts.py damages a store",
 }
 ASKED: Final = {name for rule in alerts() for name, _ in selectors(rule["expr"])}
 
