@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
 
 from group_coordinator.core import commands as c
 from group_coordinator.core import records as r
+from group_coordinator.core.group import Group
 from group_coordinator.core.lifecycle import Lifecycle
 from kip932.errors import (
     CoordinatorLoadInProgressError,
@@ -324,3 +326,15 @@ def test_without_a_complete_image_nothing_is_deleted() -> None:
     for command in commands:
         with pytest.raises(CoordinatorLoadInProgressError, match="metadata"):
             driver.run(command)
+
+
+def test_nothing_of_a_deleted_group_stays_in_memory() -> None:
+    def groups() -> list[Group]:
+        return [kept for kept in gc.get_objects() if type(kept) is Group]
+
+    others = groups()
+    driver = emptied("t")
+    delete(driver)
+    finish(driver, order_of(driver))
+    assert "g" not in driver.shard.groups
+    assert not [kept for kept in groups() if not any(kept is other for other in others)]
