@@ -146,6 +146,16 @@ async def test_a_lost_tail_rebuilds_the_image(world: World) -> None:
     assert a.image == b.image
 
 
+@pytest.mark.rule("CM-20")
+async def test_an_image_of_a_log_that_has_lost_every_entry_is_rebuilt(world: World) -> None:
+    a = await world.log("a")
+    world.memory.master.followers[0].paused = True
+    await a.change(lambda image: [config(1)])
+    world.memory.fail_over()
+    await a.load()
+    assert a.image == MetadataImage()
+
+
 @pytest.mark.rule("CM-20", "SR-22")
 async def test_a_change_is_not_written_behind_another_entry_than_it_was_computed_from(world: World) -> None:
     """The store fails over between the read and the append, and another node's change is appended first."""

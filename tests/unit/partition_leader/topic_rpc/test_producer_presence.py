@@ -86,6 +86,15 @@ async def test_a_client_of_before_that_leaves_zeros_out_goes_on_working() -> Non
         assert log.high_watermark == 2
 
 
+@pytest.mark.rule("CM-110", "CM-43")
+async def test_the_smallest_producer_id_is_a_producers() -> None:
+    async with leading() as (service, log):
+        for _ in range(2):
+            numbered = bare(producer_id=1, producer_epoch=0, base_sequence=0)
+            assert only(await service.produce(request(numbered))).base_offset == 0
+        assert log.high_watermark == 1
+
+
 @pytest.mark.rule("CM-110")
 async def test_a_batch_without_a_sequence_is_never_taken_for_a_repetition() -> None:
     """A stub that sets its id alone must get an error, not lose its second batch."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kip932.ids import STATE_ACQUIRED, TERMINAL_STATES
 from partition_leader.share_partition.core.batch import InFlightBatch, runs_of
-from partition_leader.share_partition.core.spans import ALL, Span, mask_of, split_at, stretches
+from partition_leader.share_partition.core.spans import ALL, Span, is_dense, mask_of, split_at, stretches
 from partition_leader.share_partition.core.transitions import (
     COMMIT,
     ILLEGAL,
@@ -103,6 +103,15 @@ def test_what_a_write_says_and_what_its_commit_does_is_what_each_record_says(
         code & ~PENDING if gone else code for (code, _), gone in zip(records, arrived, strict=True)
     ]
     assert [(member, deadline) for *_, member, deadline in after] == [("", 0) if gone else ("m", 9) for gone in arrived]
+
+
+@pytest.mark.rule("P-3")
+@pytest.mark.parametrize(
+    ("spans", "dense"),
+    [([], False), ([(0, 0)], False), ([(0, 0), (31, 31)], True), ([(0, 0), (32, 32)], False)],
+)
+def test_spans_are_dense_with_fewer_than_sixteen_offsets_for_each(spans: list[Span], dense: bool) -> None:
+    assert is_dense(spans) is dense
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,17 @@ def test_the_last_password_that_worked_is_tried_after_the_files_and_without_the_
 
 
 @pytest.mark.rule("CM-184")
+def test_a_password_that_the_store_refuses_is_reported_once_until_one_is_accepted(tmp_path: Path) -> None:
+    (tmp_path / "p").write_text("new")
+    credentials = StoreCredentials("", tmp_path / "p")
+    with capture_logs() as lines:
+        for refused in (True, True, False, True):
+            credentials.accepted("old", refused=refused)
+    assert [line["event"] for line in lines] == ["store_password_refused"] * 2
+    assert str(tmp_path / "p") in lines[0]["cause"]
+
+
+@pytest.mark.rule("CM-184")
 def test_a_missing_file_is_an_error_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="it cannot be read: No such file"):
         open_store("redis://h:1", access=StoreAccess(password=tmp_path / "p"))
