@@ -133,7 +133,7 @@ def read_back(state: PartitionState, event: events.ReadBack) -> None:
         state.roll_back(operations)
         return
     state.write_back.confirm_start(event.start_offset)
-    state.reasons.add(event.failures, state.window.start_offset)
+    state.reasons.add(event.failures, max(state.window.start_offset, event.start_offset))
     stored = StoredRecords(event.start_offset, event.batches)
     for operation in operations:
         settle_operation(state.window, operation, stored, state.now_ms)

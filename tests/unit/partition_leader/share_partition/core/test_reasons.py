@@ -222,6 +222,18 @@ def test_after_an_unknown_outcome_the_stored_state_decides() -> None:
     assert kept(bench) == [(0, 0, 1, "before")], "the state was reset: these are reasons of another state"
 
 
+@pytest.mark.rule("PL-942", "PL-707")
+def test_what_the_stored_start_offset_has_passed_is_forgotten_when_the_state_is_read_back() -> None:
+    bench = fetched()
+    assert bench.acked("M", (0, 1, RELEASE, *WHY)) is None
+    bench.fetch("M")
+    bench.ack("M", (0, 1, ACCEPT), (2, 2, RELEASE, *WHY))
+    bench.failed(RequestTimedOutError("late"), unknown=True)
+    core, stored = bench.core, (StateBatch(2, 2, STATE_AVAILABLE, 1),)
+    bench.do(ev.ReadBack(core.generation, core.state.state_epoch, 2, stored, (Failure(2, 2, 1, "why"),)))
+    assert (bench.spso, kept(bench)) == (2, [(2, 2, 1, "why")])
+
+
 @pytest.mark.rule("PL-942")
 def test_a_write_and_the_memory_have_a_bound() -> None:
     size = 2_000
