@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from kip932.errors import KafkaError
 from kip932.ids import TopicPartition
@@ -165,6 +165,25 @@ def held(infos: Iterable[ReplicaInfo | None], now_ms: int) -> tuple[str, str, st
         oldest = f"{time_text(min(times))} ({since}{' or more' if unread else ''})"
     records = sum(info.record_count for info in known)
     return f"{records}{more}", f"{about}{size_text(sum(info.size for info in known))}{more}", oldest
+
+
+class TopicSize(NamedTuple):
+    """How many partitions of a topic leaders named, and RECORDS, BYTES and OLDEST of these together."""
+
+    topic: str
+    partitions: int
+    records: str
+    size: str
+    oldest: str
+
+
+def topics_by_size(sizes: TopicSizes, at_ms: int) -> list[TopicSize]:
+    """Return the topics that leaders named, the largest first."""
+    logs: dict[str, list[ReplicaInfo]] = {}
+    for place, info in sizes.logs.items():
+        logs.setdefault(place.topic, []).append(info)
+    largest = sorted(logs.items(), key=lambda item: (-sum(info.size for info in item[1]), item[0]))
+    return [TopicSize(topic, len(infos), *held(infos, at_ms)) for topic, infos in largest]
 
 
 def now_ms() -> int:

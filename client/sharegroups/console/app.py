@@ -34,7 +34,7 @@ from kip932.errors import (
     TopicAuthorizationFailedError,
 )
 from sharegroups.cli.dlq.times import time_text
-from sharegroups.console import configs, dead_letters, groups, overview, resets, topics
+from sharegroups.console import configs, dead_letters, groups, memory, overview, resets, topics
 from sharegroups.console.audit import AuditLog
 from sharegroups.console.guard import HEADERS, is_known_host, is_same_origin
 from sharegroups.console.live import EndedError, Live, TroubleError
@@ -70,6 +70,7 @@ PAGES: Final[Mapping[str, Handler]] = {
     "/records": topics.records_page,
     "/record": topics.record_page,
     "/configs": configs.page,
+    "/memory": memory.page,
     "/nodes": topics.nodes_page,
 }
 Action = Callable[[Visit, dead_letters.Audited], Page | Moved]

@@ -33,6 +33,7 @@ from sharegroups.console.letters import (
     redrive,
 )
 from sharegroups.console.tasks import BusyError, Task
+from sharegroups.console.topics import record_counts
 from sharegroups.console.visit import Moved, Page, RefusedError, Visit, link, parts_of_commands, sliced
 
 GROUPS_PER_PAGE: Final = 200
@@ -62,7 +63,14 @@ def topics_page(visit: Visit) -> Page:
         entry = None if isinstance(configs, KafkaError) else configs.get(TOPIC_NAME)
         if entry is not None and entry.value:
             rows.append((resource.name, entry.value))
-    values = {"rows": sorted(rows), "part": part, "find": visit.text("find"), "errors": listing.errors()}
+    records = record_counts(visit.admin, sorted({topic for _, topic in rows}))
+    values = {
+        "rows": sorted(rows),
+        "records": records,
+        "part": part,
+        "find": visit.text("find"),
+        "errors": listing.errors(),
+    }
     return Page("letter_topics.html", values)
 
 

@@ -126,8 +126,10 @@ def explain_page(visit: Visit) -> Page:
         raise
     content = _content(admin, part, answer.records[0].first_offset if answer.records else None)
     notes = next_checks(admin, name, [answer])
+    topic = admin.list_topics([part.topic])[part.topic]
     values = {
-        "answer": answer, "content": content, "strip": strip_of(answer), "notes": notes, "form": dict(visit.fields)
+        "answer": answer, "topic": topic, "content": content, "strip": strip_of(answer), "notes": notes,
+        "form": dict(visit.fields),
     }  # fmt: skip
     return Page("explain.html", values)
 

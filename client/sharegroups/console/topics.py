@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kip932.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
@@ -72,6 +73,27 @@ def _bounds(admin: Admin, places: list[TopicPartition]) -> dict[int, tuple[int |
             trouble,
         )
     return found
+
+
+def record_counts(admin: Admin, names: Sequence[str]) -> dict[str, int]:
+    """Return how many offsets the logs of these topics have together; a topic that cannot be read, or only in part, is
+    left out. Raises KafkaError if no node answers."""
+    found = admin.list_topics(names) if names else {}
+    places = {
+        name: [TopicPartition(name, part.partition) for part in topic.partitions]
+        for name, topic in found.items()
+        if topic.error is None
+    }
+    asked = [place for each in places.values() for place in each]
+    starts = admin.list_offsets(dict.fromkeys(asked, OFFSET_EARLIEST)) if asked else {}
+    ends = admin.list_offsets(dict.fromkeys(asked, OFFSET_LATEST)) if asked else {}
+    counts: dict[str, int] = {}
+    for name, each in places.items():
+        bounds = [(starts[place], ends[place]) for place in each]
+        known = [end - start for start, end in bounds if isinstance(start, int) and isinstance(end, int)]
+        if len(known) == len(bounds):
+            counts[name] = sum(known)
+    return counts
 
 
 class RecordRow(NamedTuple):

@@ -40,6 +40,7 @@ PAGES: Final = {
     "record": f"/record?topic={TOPIC}&offset=1",
     "configs": f"/configs?group={GROUP}&name=share.record.lock.duration.ms",
     "reset": f"/reset?group={GROUP}",
+    "memory": "/memory",
     "nodes": "/nodes",
     "sign-in": "/sign-in",
     "refused": "/group?group=nope",
@@ -49,6 +50,7 @@ PICTURES: Final = {
     ("groups", "light", DESKTOP): "console-groups-light.png",
     ("group", "dark", DESKTOP): "console-group-dark.png",
     ("counts", "light", DESKTOP): "console-letters-light.png",
+    ("memory", "light", DESKTOP): "console-memory-light.png",
 }
 #: Roles of what a user acts on, which need a name.
 ACTED_ON: Final = {"link", "button", "textbox", "checkbox", "radio", "combobox", "searchbox", "spinbutton", "image"}

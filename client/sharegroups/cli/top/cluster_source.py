@@ -13,7 +13,6 @@ from sharegroups.admin_values import (
     ConfigResource,
     ListGroupsResult,
     RecordsExplained,
-    ReplicaInfo,
     ShareGroupDescription,
 )
 from sharegroups.aio.admin import Admin
@@ -23,7 +22,7 @@ from sharegroups.cli.dlq.rows import reason_line
 from sharegroups.cli.dlq.times import time_text
 from sharegroups.cli.groups.explain import offsets_to_ask, unfinished_of
 from sharegroups.cli.top.views import Failures, GroupView, Memory, Overview, RecordView
-from sharegroups.cli.topic_sizes import TopicSizes, held, store_rows
+from sharegroups.cli.topic_sizes import TopicSizes, store_rows, topics_by_size
 from sharegroups.insight.rows import rows_of
 from sharegroups.share_progress import ProgressPage, ShareProgress
 
@@ -171,13 +170,7 @@ class ClusterSource:
         """Ask every leader for the sizes of its logs and for its store."""
         sizes = TopicSizes()
         sizes.add(await self._admin.describe_log_dirs())
-        logs: dict[str, list[ReplicaInfo]] = {}
-        for place, info in sizes.logs.items():
-            logs.setdefault(place.topic, []).append(info)
-        largest = sorted(logs.items(), key=lambda item: (-sum(info.size for info in item[1]), item[0]))
-        now_ms = int(self._wall_ms())
-        topics = [(topic, len(infos), *held(infos, now_ms)) for topic, infos in largest]
-        return Memory(store_rows(sizes), topics, sizes.unknown)
+        return Memory(store_rows(sizes), topics_by_size(sizes, int(self._wall_ms())), sizes.unknown)
 
     async def _tally(self, tally: Tally, group: str, place: TopicPartition, bounds: Bounds) -> None:
         """Count the group's dead letters within these offsets."""

@@ -22,7 +22,7 @@ OPEN = {
     "/": "", "/dlq": "", "/dlq/topic": f"?topic={DLQ}", "/dlq/letters": f"?topic={DLQ}",
     "/dlq/letter": f"?topic={DLQ}&partition=0&offset=0", "/group": "?group=g", "/explain": "", "/reset": "?group=g",
     "/topics": "", "/topic": "?topic=orders", "/records": "?topic=orders", "/record": "?topic=orders&offset=1",
-    "/configs": "?topic=orders", "/nodes": "",
+    "/configs": "?topic=orders", "/memory": "", "/nodes": "",
 }  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def test_fields_that_cannot_be_are_refused_by_name(browser: OwnConsole) -> None:
 @pytest.mark.rule("CT-168")
 def test_live_pages_are_those_with_figures(browser: OwnConsole) -> None:
     live = [path for path, query in OPEN.items() if "data-page" in browser.get(path + query)]
-    assert live == ["/", "/dlq/topic", "/group", "/topic", "/nodes"]
+    assert live == ["/", "/dlq/topic", "/group", "/topic", "/memory", "/nodes"]
     assert browser.client.get("/live?page=/nope").status_code == 404
 
 

@@ -30,8 +30,8 @@ def sent(fake: FakeCluster) -> list[tuple[int, int]]:
 @pytest.mark.rule("CT-166")
 def test_groups_are_listed_with_their_topic(browser: OwnConsole) -> None:
     text = text_of(browser.get("/dlq"))
-    assert f"g {DLQ} letters of the group" in text
-    assert f"h {DLQ} letters of the group" in text
+    assert f"g {DLQ} 5 letters of the group" in text, "with the records in it"
+    assert f"h {DLQ} 5 letters of the group" in text
     assert f"h {DLQ}" not in text_of(browser.get("/dlq?find=g"))
 
 

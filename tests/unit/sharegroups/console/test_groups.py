@@ -125,6 +125,7 @@ def test_a_record_is_explained_with_its_value_and_reason(world: FakeCluster, bro
     page = browser.get("/explain?group=g&topic=orders&partition=0&offset=4")
     text = text_of(page)
     assert "4: available" in text
+    assert "Topic orders : 2 partitions; partition 0 has 8 offsets, 8 from the group's start offset on" in text
     assert "job 4" in text
     assert "ValueError: &lt;b&gt;\nline 2" in page
     assert "<b>" not in page
