@@ -39,6 +39,11 @@ def _seed(stream: str, kind: str) -> int:
     return int(_value(f"{stream}\0{kind}\0".encode()))
 
 
+def crc32c(data: bytes) -> int:
+    """The CRC-32C of bytes that are not an entry: those of a batch in Kafka's format (CM-221)."""
+    return int(_value(data))
+
+
 def unplaced(stream: str, kind: str, record: bytes) -> int:
     """The checksum of an entry without its id; `placed` extends it once the id is known."""
     return int(_extend(_seed(stream, kind), record))

@@ -246,6 +246,13 @@ class InvalidRequestError(KafkaError):
     name = "INVALID_REQUEST"
 
 
+class UnsupportedForMessageFormatError(KafkaError):
+    """The record batch is in a format that is older or newer than Kafka's format 2."""
+
+    code = 43
+    name = "UNSUPPORTED_FOR_MESSAGE_FORMAT"
+
+
 class OutOfOrderSequenceNumberError(KafkaError):
     """The batch's sequence number leaves a gap."""
 
@@ -487,6 +494,7 @@ _BY_CODE: Final[dict[int, type[KafkaError]]] = {
         InvalidPartitionsError,
         InvalidConfigError,
         InvalidRequestError,
+        UnsupportedForMessageFormatError,
         OutOfOrderSequenceNumberError,
         DuplicateSequenceNumberError,
         InvalidProducerEpochError,

@@ -3,25 +3,46 @@
 A producer announces how many records a batch has. This module checks that the bytes agree, and stops at its bounds, so
 that a batch of a few bytes cannot cost much memory or time. It counts the records of large batches without creating an
 object for each. Leaders and clients use it. Pure: bytes in, numbers or errors out.
+
+It is the door to both formats of stored batches: the first byte of a batch says which it is (CM-220). `RecordBatch`
+messages are this suite's own; `kafka_records` reads the inside of Kafka's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+import importlib
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, cast
 
 from google.protobuf.message import DecodeError
 
 from kip932.api.v1.record_batch_pb2 import RecordBatch
 from kip932.compression.frames import MoreBytesError
 from kip932.compression.kinds import KNOWN_TEXT, Compression, frames_of
-from kip932.errors import CorruptMessageError, InvalidRecordError, UnsupportedCompressionTypeError
+from kip932.errors import (
+    CorruptMessageError,
+    InvalidRecordError,
+    UnsupportedCompressionTypeError,
+    UnsupportedForMessageFormatError,
+)
 from kip932.ids import BATCH_FIELDS_MAX, BATCH_PLAIN_BYTES_MAX, BATCH_RECORDS_MAX
+from kip932.kafka_records import (
+    CRC_FROM,
+    HEADER_BYTES,
+    RecordCounter,
+    checked_header,
+    compare_count,
+    decode,
+    header_of,
+    is_kafka_batch,
+    kafka_compression_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kip932.api.v1.record_batch_pb2 import Record
+    from kip932.api.v1.record_batch_pb2 import Header
 
 #: Batches up to this size are parsed without counting their fields first. With two bytes per record, the worst case,
 #: that costs 20 ms and 40 MB.
@@ -44,6 +65,34 @@ _VARINT_BYTES_MAX: Final = 10
 _FIXED: Final = {1: 8, 5: 4}
 
 
+class ReadRecord(Protocol):
+    """A decoded record of either format: a protobuf Record, or one of `kafka_records`."""
+
+    @property
+    def key(self) -> bytes:
+        """The key; empty for null."""
+        ...
+
+    @property
+    def value(self) -> bytes:
+        """The value; empty for null."""
+        ...
+
+    @property
+    def headers(self) -> Sequence[Header]:
+        """The headers, in order."""
+        ...
+
+    @property
+    def timestamp_delta_ms(self) -> int:
+        """Timestamp minus the base timestamp of the batch, ms."""
+        ...
+
+    def HasField(self, field_name: Literal["key", "value"]) -> bool:  # noqa: N802 - protobuf's name
+        """Return whether the key or the value is not null."""
+        ...
+
+
 def plausible_count(count: int, size_bytes: int) -> int:
     """Return `count`, limited to the records that a stored batch of `size_bytes` can hold.
 
@@ -63,6 +112,8 @@ def compression_of(data: bytes) -> int:
     The producers of this suite write the field before the records. The number may be wrong for a batch with very many
     other fields before it, and for bytes that are not a batch.
     """
+    if is_kafka_batch(data):
+        return kafka_compression_of(data)
     found = at = 0
     end = len(data)
     for _ in range(_OUTER_FIELDS_MAX):
@@ -82,13 +133,14 @@ def compression_of(data: bytes) -> int:
 
 
 def check_batch(data: bytes, announced: int, room_bytes: int, yield_now: Callable[[], object] = _no_yield) -> int:
-    """Check that `data` is a RecordBatch of `announced` records. Returns what the check cost, in bytes.
+    """Check that `data` is a batch of `announced` records, in either format. Returns what the check cost, in bytes.
 
     The cost is the batch's bytes, its decompressed bytes, and 32 for each field that was counted in large compressed
     records. `yield_now` is called during long checks; when the check runs in a thread, it can let the event loop run.
 
-    Raises CorruptMessageError and InvalidRecordError; UnsupportedCompressionTypeError when the library that the batch
-    needs is not installed here; MoreBytesError when the cost would exceed `room_bytes`.
+    Raises CorruptMessageError and InvalidRecordError; UnsupportedForMessageFormatError for one of Kafka's older
+    formats; UnsupportedCompressionTypeError when the library that the batch needs is not installed here; MoreBytesError
+    when the cost would exceed `room_bytes`.
     """
     if announced > BATCH_RECORDS_MAX:
         raise InvalidRecordError(
@@ -97,6 +149,8 @@ def check_batch(data: bytes, announced: int, room_bytes: int, yield_now: Callabl
     size = len(data)
     if size > room_bytes:
         raise MoreBytesError
+    if is_kafka_batch(data):
+        return size + _check_kafka(data, announced, room_bytes - size, yield_now)
     value = _parsed(data, announced, yield_now)
     packed = value.compressed_records
     if value.compression == Compression.NONE:
@@ -104,66 +158,145 @@ def check_batch(data: bytes, announced: int, room_bytes: int, yield_now: Callabl
             raise InvalidRecordError("the record batch is not compressed and holds compressed records")
         _compare(len(value.records), announced)
         return size
-    kind = _kind(value)
-    if kind is None:
-        raise InvalidRecordError(f"the record batch has compression {value.compression}; expected one of {KNOWN_TEXT}")
+    kind = _checked_kind(value.compression)
     if not packed or value.records:
         raise InvalidRecordError(
             f"the record batch is marked compressed and holds {len(packed)} bytes of compressed records and "
             f"{len(value.records)} others; expected compressed ones alone"
         )
-    return size + _check_packed(kind, packed, announced, min(room_bytes - size, BATCH_PLAIN_BYTES_MAX), yield_now)
+    pieces = frames_of(kind).unpacked(packed, _room(room_bytes - size))
+    return size + _check_content(pieces, announced, _OWN, yield_now)
 
 
-def open_batch(data: bytes, announced: int) -> tuple[int, Sequence[Record]]:
+def open_batch(data: bytes, announced: int) -> tuple[int, Sequence[ReadRecord]]:
     """Decode a stored batch of `announced` records: its base timestamp, ms since 1970, and its records.
+
+    A checksum in the batch is not verified: the leader has done that, and the store's entries have their own (CM-222).
 
     Raises CorruptMessageError when the bytes are not such a batch or exceed the limits of a batch;
     UnsupportedCompressionTypeError when this process cannot decompress them, so their state is unknown.
     """
+    records: Sequence[ReadRecord]
     try:
+        if is_kafka_batch(data):
+            return _open_kafka(data, announced)
         value = _parsed(data, announced)
         if value.compression == Compression.NONE:
             records = value.records
-        elif (kind := _kind(value)) is not None:
-            records = _message(_plain(kind, value.compressed_records, announced)).records
         else:
-            raise UnsupportedCompressionTypeError(
-                f"it has compression {value.compression}, which this version does not know; it knows {KNOWN_TEXT}"
-            )
-    except (MoreBytesError, InvalidRecordError) as error:
+            kind = _readable_kind(value.compression)
+            records = _message(_plain(kind, value.compressed_records, announced)).records
+    except (MoreBytesError, InvalidRecordError, UnsupportedForMessageFormatError) as error:
         raise CorruptMessageError(str(error)) from error
     if len(records) != announced:
         raise CorruptMessageError(f"it holds {len(records)} records where {announced} were announced")
     return value.base_timestamp_ms, records
 
 
-def _kind(value: RecordBatch) -> Compression | None:
-    """The batch's compression; None for a number that this version does not know."""
+def base_timestamp_of(data: bytes) -> int | None:
+    """The base timestamp of a stored batch, ms since 1970, whose records are not decompressed; None for bytes that are
+    not a batch."""
     try:
-        return Compression(value.compression)
-    except ValueError:
+        return header_of(data).base_timestamp_ms if is_kafka_batch(data) else _message(data).base_timestamp_ms
+    except (CorruptMessageError, UnsupportedForMessageFormatError):
         return None
 
 
-def _check_packed(
-    kind: Compression, packed: bytes, announced: int, room_bytes: int, yield_now: Callable[[], object]
-) -> int:
-    """Decompress and check the records; return the cost as in `check_batch`. Large ones are counted piece by piece,
-    not kept. The cost excludes the batch's own bytes."""
+def _check_kafka(data: bytes, announced: int, room_bytes: int, yield_now: Callable[[], object]) -> int:
+    """Check a batch in Kafka's format (CM-221); return the cost as in `check_batch`, without the batch's own bytes."""
+    header = checked_header(data, announced)
+    if (found := _crc32c()(data[CRC_FROM:])) != header.crc:
+        raise CorruptMessageError(f"the checksum of the record batch is {header.crc:08x}, its bytes give {found:08x}")
+    kind = _checked_kind(header.compression)
+    if kind is not Compression.NONE:
+        pieces: Iterator[bytes] = frames_of(kind).unpacked(data[HEADER_BYTES:], _room(room_bytes))
+    elif len(data) > PARSED_BYTES_MAX:
+        pieces = iter((data[HEADER_BYTES:],))
+    else:
+        compare_count(data, HEADER_BYTES, announced)
+        return 0
+    cost = _check_content(pieces, announced, _KAFKAS, yield_now)
+    return cost if kind else 0
+
+
+def _open_kafka(data: bytes, announced: int) -> tuple[int, Sequence[ReadRecord]]:
+    header = checked_header(data, announced)
+    kind = _readable_kind(header.compression)
+    if kind is Compression.NONE:
+        return header.base_timestamp_ms, decode(data, HEADER_BYTES, announced)
+    content = b"".join(frames_of(kind).unpacked(data[HEADER_BYTES:], BATCH_PLAIN_BYTES_MAX))
+    return header.base_timestamp_ms, decode(content, 0, announced)
+
+
+@cache
+def _crc32c() -> Callable[[bytes], int]:
+    """The checksum in batches of Kafka's format. It is imported when first used: leaders check batches, and they have
+    its library, which clients do not need."""
+    return cast("Callable[[bytes], int]", importlib.import_module("kip932.entry_checksum").crc32c)
+
+
+def _checked_kind(number: int) -> Compression:
+    """The compression with this number. Raises InvalidRecordError for one that is not known here."""
+    try:
+        return Compression(number)
+    except ValueError:
+        raise InvalidRecordError(f"the record batch has compression {number}; expected one of {KNOWN_TEXT}") from None
+
+
+def _readable_kind(number: int) -> Compression:
+    """The compression with this number. Raises UnsupportedCompressionTypeError for one that is not known here."""
+    try:
+        return Compression(number)
+    except ValueError:
+        raise UnsupportedCompressionTypeError(
+            f"it has compression {number}, which this version does not know; it knows {KNOWN_TEXT}"
+        ) from None
+
+
+def _room(room_bytes: int) -> int:
+    return min(room_bytes, BATCH_PLAIN_BYTES_MAX)
+
+
+class _Counter(Protocol):
+    """Counts records and fields in pieces of a batch's content: a ContentCounter, or a RecordCounter."""
+
+    fields: int
+
+    def feed(self, piece: bytes) -> None:
+        """Count the next piece."""
+        ...
+
+    def finish(self) -> int:
+        """Return the number of records."""
+        ...
+
+
+class _Format(NamedTuple):
+    """How the content of a batch is counted in one of the formats.
+
+    `compare` checks that small content is so many records; `counter` makes the counter of large content.
+    """
+
+    compare: Callable[[bytes, int], None]
+    counter: Callable[[int], _Counter]
+
+
+def _check_content(pieces: Iterable[bytes], announced: int, contents: _Format, yield_now: Callable[[], object]) -> int:
+    """Check the decompressed records; return the cost as in `check_batch`. Large ones are counted piece by piece, not
+    kept. The cost excludes the batch's own bytes."""
     held: list[bytes] = []
     size = 0
-    counter: ContentCounter | None = None
-    for piece in frames_of(kind).unpacked(packed, room_bytes):
+    counter: _Counter | None = None
+    for piece in pieces:
         size += len(piece)
         held.append(piece)
         if size > PARSED_BYTES_MAX:
-            counter = counter or ContentCounter(announced)
+            counter = counter or contents.counter(announced)
             for one in held:
                 _walk(counter, one, yield_now)
             held.clear()
     if counter is None:
-        _compare(len(_message(b"".join(held)).records), announced)
+        contents.compare(b"".join(held), announced)
         return size
     _compare(counter.finish(), announced)
     return size + counter.fields * _FIELD_BYTES
@@ -258,7 +391,19 @@ class ContentCounter:
         return self.records
 
 
-def _walk(counter: ContentCounter, data: bytes, yield_now: Callable[[], object]) -> None:
+def _compare_parsed(content: bytes, announced: int) -> None:
+    _compare(len(_message(content).records), announced)
+
+
+def _compare_walked(content: bytes, announced: int) -> None:
+    compare_count(content, 0, announced)
+
+
+_OWN: Final = _Format(_compare_parsed, ContentCounter)
+_KAFKAS: Final = _Format(_compare_walked, RecordCounter)
+
+
+def _walk(counter: _Counter, data: bytes, yield_now: Callable[[], object]) -> None:
     fields = counter.fields
     for at in range(0, len(data), _SLICE_BYTES):
         counter.feed(data[at : at + _SLICE_BYTES])
