@@ -75,7 +75,8 @@ def pieces(name: str, stream: Stream, failure: type[Exception], packed: bytes, r
             piece = stream.decompress(data, min(PIECE_BYTES, room_bytes + 1))
         except failure as error:
             raise undecodable(name, error) from error
-        if not piece and not data and not stream.eof:
+        goes_on = stream.eof or (stream.needs_input and at < len(packed))
+        if not piece and not data and not goes_on:
             raise CorruptMessageError(f"the compressed records end inside their {name} frame")
         room_bytes -= len(piece)
         if room_bytes < 0:

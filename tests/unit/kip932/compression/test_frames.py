@@ -72,3 +72,18 @@ def test_a_bomb_is_left_off_where_the_room_ends(kind: Compression) -> None:
         assert tracemalloc.get_traced_memory()[1] < 2 * MIB
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.rule("CM-116")
+@of_each_kind
+def test_a_frame_of_more_bytes_than_are_passed_on_at_once_is_read_whatever_the_sizes(kind: Compression) -> None:
+    """An lz4 frame was called cut when the content of its first 64 KiB was a multiple of a piece."""
+    content = b"\0\x01" * 10_000_000
+    packed = frames_of(kind).compress(content, None)
+    found = list(frames_of(kind).unpacked(packed, len(content)))
+    assert b"".join(found) == content
+    assert max(map(len, found)) <= PIECE_BYTES
+    if kind is Compression.LZ4:
+        assert len(packed) > 1 << 16
+        with pytest.raises(CorruptMessageError, match="end inside their lz4 frame"):
+            list(frames_of(kind).unpacked(packed[: 1 << 16], len(content)))
