@@ -23,7 +23,7 @@ from sharegroups.errors import KeyDeserializationError, ValueDeserializationErro
 from sharegroups.tracing.traces import DeliveryTrace
 
 if TYPE_CHECKING:
-    from kip932.api.v1.record_batch_pb2 import Record
+    from kip932.record_batches import ReadRecord
 
 TIMESTAMP_CREATE_TIME = 1
 
@@ -68,7 +68,7 @@ class DecodedBatch(NamedTuple):
     base_offset: int
     size: int
     base_timestamp_ms: int
-    records: Sequence[Record]
+    records: Sequence[ReadRecord]
     error: KafkaError | None
 
 

@@ -83,6 +83,8 @@ BATCH_RECORDS_MAX: Final = 100_000
 #: Fields of all records in a batch: keys, values, headers, timestamps.
 BATCH_FIELDS_MAX: Final = 1_000_000
 BATCH_PLAIN_BYTES_MAX: Final = 64 * 1024 * 1024
+#: The value of `batch_formats` for Kafka's record batches: their magic (CM-222).
+BATCH_FORMAT_KAFKA: Final = 2
 #: State batches of one write: of one share-partition (the most records that it may have in flight), and in total.
 SHARE_PARTITION_BATCHES_MAX: Final = 10_000
 STATE_BATCHES_MAX: Final = 50_000

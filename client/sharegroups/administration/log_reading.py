@@ -16,7 +16,7 @@ from kip932.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
-from kip932.ids import TopicIdPartition, TopicPartition
+from kip932.ids import BATCH_FORMAT_KAFKA, TopicIdPartition, TopicPartition
 from sharegroups.admin_values import ReadRecord, RecordsRead, UnreadableRecords
 from sharegroups.connection import wire
 from sharegroups.connection.cluster import Cluster
@@ -65,7 +65,7 @@ async def read(cluster: Cluster, span: Span, timeout_s: float, at_leaders: AtLea
 
 
 def _request(partition: TopicIdPartition, span: Span) -> FetchRequest:
-    request = FetchRequest(max_bytes=span.max_bytes)
+    request = FetchRequest(max_bytes=span.max_bytes, batch_formats=[BATCH_FORMAT_KAFKA])
     request.topics.add(topic_id=partition.topic_id).partitions.add(
         partition=partition.partition, fetch_offset=span.offset, partition_max_bytes=span.max_bytes
     )

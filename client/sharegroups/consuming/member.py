@@ -9,7 +9,7 @@ from typing import Final
 from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeResponse
 from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
 from kip932.compression.kinds import Compression, readable
-from kip932.ids import ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT
+from kip932.ids import ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT, BATCH_FORMAT_KAFKA
 from sharegroups.config import Config
 from sharegroups.consuming.core.fetch_ahead import Ahead
 from sharegroups.consuming.core.fetch_pace import Pace
@@ -101,6 +101,7 @@ class Member:
             min_bytes=self.config["fetch.min.bytes"],
             max_bytes=self.config["fetch.max.bytes"],
             compression_types=self.compression_types,
+            batch_formats=[BATCH_FORMAT_KAFKA],
         )
         self.update(request)
         return request

@@ -46,9 +46,11 @@ def encode(records: Sequence[ProducedRecord], packing: Packing = PLAIN) -> tuple
     if packing.kind is not Compression.NONE:
         batch.compression = packing.kind
         batch.compressed_records = packing.pack(b"".join(parts))
-        return batch.SerializeToString(), latest
-    parts[0] = batch.SerializeToString()  # field 1; the records are field 2
-    return b"".join(parts), latest
+        parts = []
+    parts[:1] = [batch.SerializeToString()]  # field 1, or 3 and 4; the records are field 2
+    data = b"".join(parts)
+    assert data[0], "it would be read as a batch of Kafka's"  # CM-220
+    return data, latest
 
 
 def _encode_records(records: Sequence[ProducedRecord], base: int) -> tuple[list[bytes], int]:

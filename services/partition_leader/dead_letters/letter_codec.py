@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kip932.api.v1.record_batch_pb2 import Header, Record, RecordBatch
 from kip932.errors import KafkaError
-from kip932.record_batches import open_batch
+from kip932.record_batches import ReadRecord, open_batch
 from kip932.telemetry import TRACEPARENT, context_in
 from partition_leader.share_partition.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
 from partition_leader.topic_log.core.batch import LogBatch, NewBatch
@@ -32,13 +32,13 @@ _BATCH_BYTES: Final = 12
 _TIMES: Final = (-(2**62), 2**62)
 
 #: A decoded batch: its base timestamp, in ms, and its records.
-DecodedBatch = tuple[int, Sequence[Record]]
+DecodedBatch = tuple[int, Sequence[ReadRecord]]
 
 
 class Source(NamedTuple):
     """A source record, as it is in the log."""
 
-    record: Record
+    record: ReadRecord
     timestamp_ms: int
 
 
@@ -170,4 +170,6 @@ def _batch(letters: Sequence[Letter]) -> NewBatch:
     for found in letters:
         found.record.timestamp_delta_ms = found.timestamp_ms - base_ms
         batch.records.append(found.record)
-    return NewBatch(batch.SerializeToString(), len(letters), max(found.timestamp_ms for found in letters))
+    data = batch.SerializeToString()
+    assert data[0], "it would be read as a batch of Kafka's"  # CM-220
+    return NewBatch(data, len(letters), max(found.timestamp_ms for found in letters))

@@ -34,6 +34,8 @@ ROUND_BYTES: Final = 1 << 20
 _READ_BYTES: Final = 1 << 20
 #: The largest batch that is decoded on the event loop; a larger one is decoded in a thread.
 _DECODED_AT_ONCE: Final = 1 << 14
+#: The most records that are decoded there: in a batch of Kafka's each takes about a microsecond.
+_RECORDS_AT_ONCE: Final = 1 << 12
 
 
 class SourceRecords:
@@ -65,7 +67,7 @@ class SourceRecords:
             return None
         if batch is not self._decoded:
             self._decoded = batch
-            if batch.size <= _DECODED_AT_ONCE:
+            if batch.size <= _DECODED_AT_ONCE and batch.record_count <= _RECORDS_AT_ONCE:
                 self._records = decoded(batch)
             else:
                 self._records = await asyncio.get_running_loop().run_in_executor(None, decoded, batch)

@@ -17,7 +17,7 @@ import structlog
 from kip932.errors import KafkaError, UnknownServerError
 from kip932.ids import SharePartitionKey
 from partition_leader.fetch.core.fetch_policy import RECORDS_MAX, FetchBudget, FetchSizes, Step, even_part, read_failed
-from partition_leader.fetch.readable import BY_ALL, readable_part, refusal
+from partition_leader.fetch.readable import BY_ALL, Readable, readable_part, refusal
 from partition_leader.share_partition.core import events as ev
 from partition_leader.share_partition.core.bad_record_isolation import holds_throttled
 from partition_leader.share_partition.core.effects import AcquiredRange, ReadLog
@@ -37,7 +37,7 @@ _ROOM_CHECK_S: Final = 0.05
 
 class FetchParameters(NamedTuple):
     """The parameters of one fetch. `share` is its connection's share of the bytes in flight at this node (CM-92);
-    `readable` names the compression types that its member can read (PL-257); `quota` limits its caller's bytes a second
+    `readable` says which batches its member can read (PL-257, CM-222); `quota` limits its caller's bytes a second
     (PL-532)."""
 
     fetch_id: int
@@ -47,7 +47,7 @@ class FetchParameters(NamedTuple):
     batch_size: int
     mode: int
     share: Share = UNBOUNDED
-    readable: frozenset[int] = BY_ALL
+    readable: Readable = BY_ALL
     quota: CallerQuota | None = None
 
 

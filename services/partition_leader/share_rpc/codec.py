@@ -69,7 +69,7 @@ def fetch_request(
         caller=caller,
         batch_size=message.batch_size,
         mode=message.share_acquire_mode,
-        readable=readable_kinds(tuple(message.compression_types[:KINDS_MAX])),
+        readable=readable_kinds(tuple(message.compression_types[:KINDS_MAX]), tuple(message.batch_formats[:KINDS_MAX])),
         forgotten=tuple(forgotten),
         refused=refused,
         member_epoch=message.member_epoch if message.member_epoch > 0 else None,
@@ -190,7 +190,8 @@ def _fill_batches(result: fetch_pb.ShareFetchResponse.PartitionResult, batches: 
         fetched = result.records.add(base_offset=batch.base_offset, count=batch.record_count, batch=batch.data)
         if batch.is_control or batch.is_transactional:
             fetched.is_control, fetched.is_transactional = batch.is_control, batch.is_transactional
-            fetched.producer_id = batch.producer_id
+            fetched.producer_id, fetched.producer_epoch = batch.producer_id, batch.producer_epoch
+            fetched.control_type = batch.control_type
 
 
 def _check_ranges(topics: Iterable[fetch_pb.ShareFetchRequest.Topic | ack_pb.ShareAcknowledgeRequest.Topic]) -> None:

@@ -10,7 +10,7 @@ from kip932.errors import InvalidRequestError, KafkaError
 from kip932.ids import TopicIdPartition
 from partition_leader.fetch.core.fetch_policy import FetchLimits
 from partition_leader.fetch.fetch import FetchedPartition
-from partition_leader.fetch.readable import BY_ALL
+from partition_leader.fetch.readable import BY_ALL, Readable
 from partition_leader.share_partition.core import events as ev
 from shard_runtime.rpc.binding import NO_CALLER, CallContext
 
@@ -24,8 +24,8 @@ class ShareRequest(NamedTuple):
     """A ShareFetch or, if `limits` is None, a ShareAcknowledge.
 
     `room_bytes`: the maximum bytes of the whole response (CM-62). `caller`: who sent it, with its connection's share of
-    the bytes in flight (CM-92) and its rights (CM-61). `readable`: the compression types that the member can read
-    (PL-257). `member_epoch`: the member's newest epoch; None if its client does not send it (PL-528). `refused`: the
+    the bytes in flight (CM-92) and its rights (CM-61). `readable`: which batches the member can read (PL-257,
+    CM-222). `member_epoch`: the member's newest epoch; None if its client does not send it (PL-528). `refused`: the
     error for a request that no session can accept (PL-510).
     """
 
@@ -43,7 +43,7 @@ class ShareRequest(NamedTuple):
     forgotten: tuple[TopicIdPartition, ...] = ()
     room_bytes: int = FETCH_MAX_BYTES
     caller: CallContext = NO_CALLER
-    readable: frozenset[int] = BY_ALL
+    readable: Readable = BY_ALL
     refused: InvalidRequestError | None = None
     member_epoch: int | None = None
 

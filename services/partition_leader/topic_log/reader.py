@@ -37,6 +37,8 @@ _NO_LIMIT: Final = 1 << 62
 #: The largest batch, in bytes, that is decoded on the event loop. Decompressed it has at most 16 MiB, since zstd
 #: expands one byte to at most 32,768.
 _DECODED_AT_ONCE = 1 << 9
+#: The most records that are decoded there: in a batch of Kafka's each takes about a microsecond.
+_RECORDS_AT_ONCE = 1 << 10
 
 
 class LogReader:
@@ -340,7 +342,7 @@ class LogReader:
 
 async def _timestamps(batch: LogBatch) -> list[int]:
     """Return the timestamp of each record. A large batch is decoded in a thread, since it may be compressed."""
-    if batch.size <= _DECODED_AT_ONCE:
+    if batch.size <= _DECODED_AT_ONCE and batch.record_count <= _RECORDS_AT_ONCE:
         return _timestamps_of(batch)
     return await asyncio.get_running_loop().run_in_executor(None, _timestamps_of, batch)
 

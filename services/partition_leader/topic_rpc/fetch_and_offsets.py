@@ -7,6 +7,7 @@ order.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from kip932.acls import ResourceType
@@ -16,6 +17,7 @@ from kip932.errors import InvalidRequestError, KafkaError, RequestTimedOutError,
 from kip932.ids import OFFSET_MAX_TIMESTAMP, READ_COMMITTED, READ_UNCOMMITTED, TopicIdPartition
 from kip932.quotas import CONSUMER_BYTE_RATE
 from partition_leader.topic_log.core.batch import NO_PRODUCER, LogBatch
+from partition_leader.topic_log.formats import format_refusal, part_in
 from partition_leader.topic_log.topic_log import TopicLog
 from partition_leader.topic_rpc.error_codec import LeaderNames, wire_code
 from partition_leader.topic_rpc.log_directory import (
@@ -45,6 +47,8 @@ _LOADED_COST: Final = SLICE // 2
 #: The maximum number of partitions in one ListOffsets request for which the age of a group's oldest record may be read
 #: from the store (PL-827).
 OLDEST_READS_MAX: Final = 200
+#: The maximum number of batch formats in a request that are considered.
+_FORMATS_MAX: Final = 16
 
 
 class OffsetsService:
@@ -187,7 +191,14 @@ class OffsetsService:
             raise ThrottlingQuotaExceededError("this node currently has no memory left for a Fetch; try again later")
         try:
             committed = _reads_committed(request.isolation_level)
-            attempt = _FetchAttempt(self._directory, max_bytes if read else 0, growth, committed, share)
+            attempt = _FetchAttempt(
+                self._directory,
+                max_bytes if read else 0,
+                growth,
+                share,
+                committed=committed,
+                formats=request.batch_formats,
+            )
             for topic in request.topics:
                 await self._fetch_topic(attempt, topic, context)
             await share.turn(attempt.size)  # the answer's bytes are made at once
@@ -300,7 +311,14 @@ class _FetchAttempt:
     """One read of all partitions of a fetch; with a `max_bytes` of 0, of their offsets alone."""
 
     def __init__(
-        self, directory: LogDirectory, max_bytes: int, growth: _LogWatch, committed: bool, share: Share
+        self,
+        directory: LogDirectory,
+        max_bytes: int,
+        growth: _LogWatch,
+        share: Share,
+        *,
+        committed: bool,
+        formats: Sequence[int],
     ) -> None:
         self.response = fetch_pb2.FetchResponse()
         self.turns = Turns(SLICE)
@@ -310,6 +328,7 @@ class _FetchAttempt:
         self._max_bytes = max_bytes
         self._growth = growth
         self._committed = committed
+        self._formats = frozenset(formats[:_FORMATS_MAX])
         self._share = share
 
     async def read(
@@ -318,14 +337,18 @@ class _FetchAttempt:
         asked: fetch_pb2.FetchRequest.Partition,
         into: fetch_pb2.FetchResponse.PartitionResult,
     ) -> None:
-        """Add one partition's batches, or only its offsets if the fetch is full."""
+        """Add one partition's batches, or only its offsets if the fetch is full. Raises KafkaError, also if the first
+        batch is in a format that the caller did not name (CM-222)."""
         self._growth.watch(topic_log)
         room = min(asked.partition_max_bytes, self._max_bytes - self.size)
         if room > 0 or (self._max_bytes and not self.size):
             result = await topic_log.read(asked.fetch_offset, max(room, 1), committed=self._committed)
-            size = sum(batch.size for batch in result.batches)
+            batches = part_in(self._formats, result.batches)
+            if result.batches and not batches:
+                raise format_refusal(result.batches[0], asked.fetch_offset)
+            size = sum(batch.size for batch in batches)
             await self._share.turn(size)
-            into.records.extend(map(_fetched, result.batches))
+            into.records.extend(map(_fetched, batches))
             for aborted in result.aborted:
                 into.aborted_transactions.add(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
             self.size += size
@@ -360,4 +383,6 @@ def _fetched(batch: LogBatch) -> FetchedBatch:
         producer_id=None if batch.producer_id == NO_PRODUCER else batch.producer_id,
         is_transactional=batch.is_transactional,
         append_time_ms=batch.append_time_ms,
+        control_type=batch.control_type,
+        producer_epoch=None if batch.producer_id == NO_PRODUCER else batch.producer_epoch,
     )

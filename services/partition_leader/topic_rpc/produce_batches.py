@@ -14,6 +14,7 @@ from kip932.api.v1.produce_pb2 import ProduceRequest
 from kip932.compression.frames import MoreBytesError
 from kip932.errors import InvalidRecordError, InvalidRequestError, KafkaError, MessageTooLargeError
 from kip932.ids import BATCH_PLAIN_BYTES_MAX, PARTITION_BATCHES_MAX, TopicIdPartition
+from kip932.kafka_records import header_of, is_kafka_batch
 from kip932.record_batches import check_batch
 from partition_leader.topic_log.core.batch import NO_PRODUCER, NewBatch
 
@@ -45,7 +46,7 @@ class ProducedPart:
         left. Batches beyond them go into `unchecked`: call `check_rest`.
 
         Raises InvalidRecordError, CorruptMessageError, MessageTooLargeError, InvalidRequestError,
-        UnsupportedCompressionTypeError.
+        UnsupportedForMessageFormatError, UnsupportedCompressionTypeError.
         """
         if not batches:
             raise InvalidRecordError("no record batch was sent for this partition; expected at least one")
@@ -56,6 +57,8 @@ class ProducedPart:
             )
         for message in batches:
             batch = _new_batch(message, max_message_bytes, transactional_id)
+            if is_kafka_batch(batch.data):
+                _compare_header(batch)
             try:
                 room_bytes -= check_batch(batch.data, batch.record_count, room_bytes)
             except MoreBytesError:
@@ -146,3 +149,25 @@ def _numbered(message: ProduceRequest.Batch, data: bytes, producer_id: int) -> N
         sequence,
         sequence_given=has_sequence,
     )
+
+
+def _compare_header(batch: NewBatch) -> None:
+    """Check that a request agrees with the header of a batch of Kafka's format, which its readers see (CM-224)."""
+    header = header_of(batch.data)
+    sequence = batch.base_sequence if batch.sequence_given else _NO_NUMBER
+    said = (batch.max_timestamp_ms, batch.producer_id, batch.producer_epoch, sequence, batch.is_transactional)
+    found = (
+        header.max_timestamp_ms,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.is_transactional,
+    )
+    for name, one, other in zip(_COMPARED, said, found, strict=True):
+        if one != other:
+            raise InvalidRecordError(
+                f"the request says {name} {one}, and the header of its record batch says {other}; expected the same"
+            )
+
+
+_COMPARED: Final = ("max_timestamp_ms", "producer_id", "producer_epoch", "base_sequence", "is_transactional")

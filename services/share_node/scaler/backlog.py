@@ -16,13 +16,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
-from google.protobuf.message import DecodeError
-
 from kip932.api.v1.fetch_pb2 import FetchRequest, FetchResponse
 from kip932.api.v1.list_offsets_pb2 import ListOffsetsRequest, ListOffsetsResponse
-from kip932.api.v1.record_batch_pb2 import RecordBatch
 from kip932.errors import GroupIdNotFoundError, KafkaError, TopicAuthorizationFailedError
-from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kip932.ids import BATCH_FORMAT_KAFKA, OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kip932.record_batches import base_timestamp_of
 from kip932.rpc.transport import Method, Transport, TransportError
 from share_node.scaler.demand import PartitionBacklog, Trigger
 from sharegroups.admin_values import ShareGroupOffset
@@ -148,7 +146,7 @@ def _work(offset: ShareGroupOffset, lag: int) -> int:
 def fetch_request(topic_id: bytes, partition: int, offset: int) -> FetchRequest:
     """Request the batch with `offset`, and as little more as possible, without waiting (CM-45): a leader returns at
     least one batch."""
-    request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1)
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1, batch_formats=[BATCH_FORMAT_KAFKA])
     request.topics.add(topic_id=topic_id).partitions.add(
         partition=partition, current_leader_epoch=-1, fetch_offset=offset, partition_max_bytes=1
     )
@@ -167,15 +165,8 @@ def first_timestamp_ms(response: FetchResponse) -> int | None:
                 raise TopicAuthorizationFailedError(part.error_message)
             for batch in part.records:
                 if not batch.is_control:
-                    return _base_timestamp_ms(batch.batch)
+                    return base_timestamp_of(batch.batch)
     return None
-
-
-def _base_timestamp_ms(batch: bytes) -> int | None:
-    try:
-        return RecordBatch.FromString(batch).base_timestamp_ms
-    except DecodeError:
-        return None
 
 
 def empty_offsets_request(topic_id: bytes, partition: int, start: int, group: str) -> ListOffsetsRequest:

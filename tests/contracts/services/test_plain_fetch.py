@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from kip932.api.v1.fetch_pb2 import FetchRequest
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
+from kip932.ids import BATCH_FORMAT_KAFKA
+from kip932.kafka_batches import stored
 from tests.integration.scenarios.wire import attempts
+from tests.support.kafka_made import kafka_batch, values, wire_batch
 
 from .hosting import Services, contract
 from .members import Topic, other_node, produced, topic
 from .test_deleted_records import deleted
 from .test_produce import batch, produce
 
-OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER = 1, 3, 6
+OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER, UNSUPPORTED_COMPRESSION_TYPE = 1, 3, 6, 76
 
 
-async def fetched(services: Services, place: Topic, offset: int, partition: int = 0, max_bytes: int = 1 << 20) -> Any:
+async def fetched(
+    services: Services,
+    place: Topic,
+    offset: int,
+    partition: int = 0,
+    max_bytes: int = 1 << 20,
+    *,
+    formats: Sequence[int] = (),
+) -> Any:
     """Fetch one partition and return its response."""
-    request = FetchRequest(max_bytes=max_bytes)
+    request = FetchRequest(max_bytes=max_bytes, batch_formats=formats)
     request.topics.add(topic_id=place.id).partitions.add(
         partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes
     )
@@ -87,3 +99,16 @@ async def test_each_batch_says_when_it_was_appended_which_is_not_its_timestamp(s
     first, second = (await fetched(services, place, 0)).records
     assert first.HasField("append_time_ms")
     assert 5 < first.append_time_ms <= second.append_time_ms <= (time.time() + 3600) * 1000
+
+
+@contract
+async def test_a_read_ends_before_a_batch_whose_format_the_caller_does_not_name(services: Services) -> None:
+    place = await topic(services)
+    data = stored(kafka_batch(values(b"a", b"b")))
+    assert (await produce(services, place, batch(2), wire_batch(data))).error_code == 0
+    assert extents(await fetched(services, place, 0)) == [(0, 2)]
+    refused = await fetched(services, place, 3)
+    assert (refused.error_code, extents(refused)) == (UNSUPPORTED_COMPRESSION_TYPE, [])
+    found = await fetched(services, place, 0, formats=[BATCH_FORMAT_KAFKA])
+    assert extents(found) == [(0, 2), (2, 2)]
+    assert found.records[1].batch == data, "byte for byte"

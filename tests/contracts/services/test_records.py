@@ -6,7 +6,8 @@ import pytest
 
 from kip932.compression.kinds import Compression
 from kip932.errors import UnsupportedCompressionTypeError
-from kip932.ids import ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT
+from kip932.ids import ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT, BATCH_FORMAT_KAFKA
+from kip932.kafka_batches import stored
 from tests.integration.scenarios.sessions import (
     ACCEPT,
     GAP,
@@ -18,9 +19,11 @@ from tests.integration.scenarios.sessions import (
     offsets,
     part,
 )
+from tests.support.kafka_made import kafka_batch, values, wire_batch
 
 from .hosting import Services, contract
 from .members import opened, produced, topic
+from .test_produce import produce
 
 INVALID_REQUEST, INVALID_RECORD_STATE = 42, 121
 #: The number of deliveries after which a record is archived: the default of group.share.delivery.count.limit.
@@ -200,3 +203,23 @@ async def test_a_member_is_given_no_record_that_it_cannot_decompress(services: S
     found = await rich.fetch(change=lambda request: request.compression_types.append(Compression.ZSTD))
     assert acquired(found) == [(2, 4, 1)]
     assert part(found).error_code == 0
+
+
+@contract
+async def test_a_member_is_given_no_batch_whose_format_it_does_not_read(services: Services) -> None:
+    """The records that a client of Kafka's produced stay for a member that names the format."""
+    place = await topic(services)
+    old = await opened(services, place)
+    new = await opened(services, place, old.group)
+    data = stored(kafka_batch(values(b"a", b"b"), Compression.GZIP))
+    await produced(services, place, 2)
+    assert (await produce(services, place, wire_batch(data))).base_offset == 2
+    assert await old.acquire() == [(0, 1, 1)]
+    for _ in range(LIMIT + 1):
+        refused = part(await old.fetch())
+        assert refused.error_code == UnsupportedCompressionTypeError.code
+        assert "Kafka's format" in refused.error_message
+        assert list(refused.acquired_records) == []
+    found = await new.fetch(change=lambda request: request.batch_formats.append(BATCH_FORMAT_KAFKA))
+    assert acquired(found) == [(2, 3, 1)]
+    assert [one.batch for one in part(found).records] == [data], "byte for byte"

@@ -18,7 +18,12 @@ from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.ids import TopicIdPartition
 from shard_runtime.rpc.binding import ServerStream
 from tests.support.fake_cluster.faults import CLUSTER_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
-from tests.support.fake_cluster.log import INVALID_RECORD, OFFSET_OUT_OF_RANGE
+from tests.support.fake_cluster.log import (
+    INVALID_RECORD,
+    OFFSET_OUT_OF_RANGE,
+    UNSUPPORTED_COMPRESSION_TYPE,
+    reads_format,
+)
 from tests.support.fake_cluster.progress import progress
 from tests.support.fake_cluster.share import ShareRequests
 
@@ -68,8 +73,13 @@ class Leader(ShareRequests):
                 part.error_code = ErrorCode.ValueType(error)
                 part.high_watermark, part.log_start_offset = (-1, -1) if error else (log.end, log.first)
                 part.last_stable_offset = part.high_watermark
-                if not error:
-                    part.records.extend(log.read(asked.fetch_offset, min(asked.partition_max_bytes, request.max_bytes)))
+                if error:
+                    continue
+                for batch in log.read(asked.fetch_offset, min(asked.partition_max_bytes, request.max_bytes)):
+                    if not reads_format(request, batch):
+                        part.error_code = ErrorCode.ValueType(0 if part.records else UNSUPPORTED_COMPRESSION_TYPE)
+                        break
+                    part.records.append(batch)
         return response
 
     async def describe_log_dirs(self, request: Any, context: Any) -> describe_log_dirs_pb2.DescribeLogDirsResponse:

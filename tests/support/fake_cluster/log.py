@@ -16,9 +16,11 @@ from kip932.ids import (
     ACK_RELEASE,
     ACK_RENEW,
     ACQUIRE_RECORD_LIMIT,
+    BATCH_FORMAT_KAFKA,
     OFFSET_LATEST,
     POLICY_DELAY,
 )
+from kip932.kafka_records import is_kafka_batch
 from kip932.record_batches import compression_of, open_batch
 
 OFFSET_OUT_OF_RANGE: Final = 1
@@ -181,14 +183,13 @@ class Log:
         return batches, ranges
 
     def unreadable(self, request: Any) -> FetchedBatch | None:
-        """Return the first batch with an available record that the member of a ShareFetch cannot decompress
-        (PL-257)."""
+        """Return the first batch with an available record that the member of a ShareFetch cannot decompress (PL-257),
+        or whose format it does not read (CM-222)."""
         states, kinds = self.states[request.group_id], {0, 1, *request.compression_types}
         for batch in self.batches:
             offsets = range(max(self.first, batch.base_offset), batch.base_offset + batch.count)
-            if compression_of(batch.batch) not in kinds and any(
-                states.get(offset, _NEW)[0] == "available" for offset in offsets
-            ):
+            is_read = compression_of(batch.batch) in kinds and reads_format(request, batch)
+            if not is_read and any(states.get(offset, _NEW)[0] == "available" for offset in offsets):
                 return batch
         return None
 
@@ -250,6 +251,11 @@ class Log:
     def held(self, group: str, member: str) -> list[int]:
         """Return the offsets that a member has acquired."""
         return [offset for offset, state in self.states[group].items() if state[:2] == ("acquired", member)]
+
+
+def reads_format(request: Any, batch: FetchedBatch) -> bool:
+    """Return whether the caller of a fetch reads the format of a batch (CM-222)."""
+    return BATCH_FORMAT_KAFKA in request.batch_formats or not is_kafka_batch(batch.batch)
 
 
 def _malformed(batches: Any, is_renew_ack: bool) -> bool:  # noqa: PLR0911 - one for each rule

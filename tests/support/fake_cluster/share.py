@@ -15,7 +15,7 @@ from kip932.rpc.transport import TransportStatus
 from shard_runtime.rpc.binding import ServerStream
 from shard_runtime.rpc.status import RpcFailureError
 from tests.support.fake_cluster.faults import GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
-from tests.support.fake_cluster.log import DELAY_MAX_MS, INVALID_REQUEST, UNSUPPORTED_COMPRESSION_TYPE
+from tests.support.fake_cluster.log import DELAY_MAX_MS, INVALID_REQUEST, UNSUPPORTED_COMPRESSION_TYPE, reads_format
 from tests.support.fake_cluster.state import FakeState, Session
 from tests.support.virtual_time import now_s
 
@@ -276,9 +276,10 @@ class ShareRequests:
             if unreadable is not None:
                 result.error_code = UNSUPPORTED_COMPRESSION_TYPE
                 kind = Compression(compression_of(unreadable.batch))
-                result.error_message = (
-                    f"offset {unreadable.base_offset} needs {kind.label}. Try: {install_command(kind)}"
-                )
+                missing = f"{kind.label}. Try: {install_command(kind)}"
+                if not reads_format(request, unreadable):
+                    missing = "a client that reads Kafka's format"
+                result.error_message = f"offset {unreadable.base_offset} needs {missing}"
                 erroneous += 1
                 continue
             result.records.extend(batches)

@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +25,8 @@ from kip932.kafka_batches import (
     stored,
 )
 from kip932.record_batches import check_batch, open_batch
+from tests.support.kafka_made import Made
+from tests.support.kafka_made import kafka_batch as kafkas
 
 ROOM = 1 << 22
 NAMES = st.text(max_size=5)
@@ -39,23 +41,6 @@ RECORDS = st.lists(
     min_size=1,
     max_size=20,
 )
-Made = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
-
-
-def kafkas(records: list[Made], kind: Compression = Compression.NONE, **producer: int) -> bytes:
-    """A batch that aiokafka made."""
-    builder = DefaultRecordBatchBuilder(
-        2,
-        kind,
-        is_transactional=0,
-        producer_id=producer.get("producer_id", -1),
-        producer_epoch=producer.get("producer_epoch", -1),
-        base_sequence=producer.get("base_sequence", -1),
-        batch_size=1 << 20,
-    )
-    for place, (key, value, headers, timestamp_ms) in enumerate(records):
-        assert builder.append(place, timestamp_ms, key, value, headers) is not None
-    return bytes(builder.build())
 
 
 def native(records: list[Made], kind: Compression = Compression.NONE) -> bytes:
@@ -144,7 +129,7 @@ def test_twelve_bytes_differ_between_what_was_sent_stored_and_served(
 
 
 @pytest.mark.rule("CM-220")
-def test_the_first_byte_tells_the_formats_apart() -> None:
+def test_the_first_byte_shows_the_format() -> None:
     record: Made = (None, b"v", [], 5)
     assert is_kafka_batch(kafkas([record]))
     for other in (b"", native([record]), RecordBatch(records=[Record()]).SerializeToString()):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kip932.api.v1.record_batch_pb2 import Header, Record, RecordBatch
+from kip932.compression.kinds import Compression
 from kip932.record_batches import check_batch
 from partition_leader.dead_letters.letter_codec import PREFIX, Origin, Source, decoded, fits, hops_of, letter, packed
 from partition_leader.share_partition.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
 from partition_leader.topic_log.core.batch import LogBatch
+from tests.support.kafka_made import Made, kafka_batch
 
 ORIGIN = Origin("g", "orders", 3, "topic-id")
 
@@ -65,6 +67,28 @@ def test_null_keys_and_values_stay_null() -> None:
     made = letter(ORIGIN, 1, 5, DLQ_CLIENT_REJECT, now_ms=9, source=Source(Record(value=b""), 77))
     assert not made.record.HasField("key")
     assert (made.record.HasField("value"), made.record.value) == (True, b"")
+
+
+@pytest.mark.rule("PL-911", "CM-225")
+@pytest.mark.parametrize("kind", Compression)
+def test_a_record_of_kafkas_format_is_copied_into_a_letter_of_our_own(kind: Compression) -> None:
+    made: list[Made] = [(None, b"", [("a", None), (PREFIX + "topic", b"forged")], 70), (b"k", None, [("b", b"2")], 71)]
+    data = kafka_batch(made, kind)
+    opened = decoded(LogBatch(5, 6, len(data), data, 1_000, 71))
+    assert opened is not None
+    base_ms, records = opened
+    sources = [Source(record, base_ms + record.timestamp_delta_ms) for record in records]
+    assert [hops_of(source) for source in sources] == [1, 0]
+    letters = [letter(ORIGIN, 5, 1, DLQ_CLIENT_REJECT, now_ms=9, source=source) for source in sources]
+    (batch,) = packed(letters, 10_000).batches
+    assert batch.data[0] != 0
+    copied = RecordBatch.FromString(batch.data)
+    assert [copied.base_timestamp_ms + one.timestamp_delta_ms for one in copied.records] == [70, 71]
+    first, second = copied.records
+    assert (first.HasField("key"), first.HasField("value"), first.value) == (False, True, b"")
+    assert (second.key, second.HasField("value")) == (b"k", False)
+    assert names(first)[:2] == [("a", None), (PREFIX + "topic", b"orders")]
+    assert names(second)[:1] == [("b", b"2")]
 
 
 @pytest.mark.rule("PL-911")

@@ -7,8 +7,9 @@ import pytest
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.compression.kinds import Compression, frames_of
 from kip932.errors import UnsupportedCompressionTypeError
-from partition_leader.fetch.readable import BY_ALL, readable_kinds
+from partition_leader.fetch.readable import BY_ALL, Readable, readable_kinds
 from partition_leader.topic_log.core.batch import NewBatch
+from tests.support.kafka_made import kafka_batch, values
 from tests.unit.partition_leader.share_partition.worlds import World, run, settle
 
 BASE = readable_kinds(())
@@ -29,10 +30,13 @@ async def filled(world: World, *kinds: Compression) -> None:
 
 @pytest.mark.rule("PL-257", "CM-111")
 def test_a_member_that_names_nothing_reads_plain_batches_and_gzip() -> None:
-    assert {0, 1} == BASE
-    assert readable_kinds((4, 2)) == {0, 1, 2, 4}
-    assert readable_kinds((2, 3, 4)) == BY_ALL == set(Compression)
-    assert readable_kinds((0, 99)) == {0, 1, 99}, "a member of a later version may read more"
+    assert Readable(frozenset({0, 1}), kafka_batches=False) == BASE
+    assert readable_kinds((4, 2)).compressions == {0, 1, 2, 4}
+    assert readable_kinds((2, 3, 4), (2,)) == BY_ALL
+    assert BY_ALL.compressions == set(Compression)
+    later = readable_kinds((0, 99), (7,))
+    assert later.compressions == {0, 1, 99}, "a member of a later version may read more"
+    assert not later.kafka_batches
 
 
 @pytest.mark.rule("PL-257")
@@ -84,5 +88,32 @@ def test_other_partitions_are_served_beside_the_refused_one() -> None:
         answer = world.member().fetch(0, 1, readable=BASE)
         assert isinstance(await answer.error(0), UnsupportedCompressionTypeError)
         assert await answer.ranges(1) == [(0, 2, 1)]
+
+    run(scenario)
+
+
+@pytest.mark.rule("CM-222", "PL-257")
+def test_batches_of_kafkas_format_stay_for_a_member_that_reads_them() -> None:
+    async def scenario(world: World) -> None:
+        kafkas = [
+            NewBatch(kafka_batch(values(b"a", b"b"), kind), 2, 1_001) for kind in (Compression.NONE, Compression.ZSTD)
+        ]
+        await world.log().append([of(Compression.NONE), *kafkas], 10_000)
+        old, rich = world.member("old"), world.member("rich")
+        all_kinds = readable_kinds((2, 3, 4))
+        assert await old.fetch(0, readable=all_kinds).ranges() == [(0, 1, 1)]
+        for _ in range(7):  # more than the delivery count limit
+            refused = await old.fetch(readable=all_kinds).error()
+            assert isinstance(refused, UnsupportedCompressionTypeError)
+            assert refused.message == (
+                "the record at offset 2 is in a batch of Kafka's format, which a client of Kafka's produced; this "
+                "client does not read that format. Try: a newer version of this client, where it runs"
+            )
+        without_zstd = readable_kinds((2, 3), (2,))
+        assert await rich.fetch(0, readable=without_zstd).ranges() == [(2, 3, 1)]
+        refused = await rich.fetch(readable=without_zstd).error()
+        assert isinstance(refused, UnsupportedCompressionTypeError)
+        assert "offset 4 is in a batch that is compressed with zstd" in refused.message
+        assert await rich.fetch(0, readable=readable_kinds((4,), (2,))).ranges() == [(4, 5, 1)]
 
     run(scenario)

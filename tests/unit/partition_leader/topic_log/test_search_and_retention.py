@@ -19,6 +19,7 @@ from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.record_log.protocol import Entry, StreamId
 from tests.support.clocks import WALL_MS
+from tests.support.kafka_made import kafka_batch
 from tests.support.small_limits import PAGES
 from tests.twin import FaultPoint, Stage
 
@@ -72,6 +73,23 @@ async def test_a_compressed_batch_is_opened_to_find_its_record() -> None:
         await log.append([NewBatch(data, 3, 30), NewBatch(broken, 2, 99)], 1000)
         assert await found(log, 15) == (1, 20)
         assert await found(log, 50) == (3, 99)
+
+
+@pytest.mark.rule("CM-45", "CM-225")
+@pytest.mark.parametrize("kind", Compression)
+async def test_a_record_in_a_batch_of_kafkas_format_is_found_by_its_time(kind: Compression) -> None:
+    async with Cluster() as cluster:
+        log = await cluster.node().lead()
+        times = [(None, b"v", (), timestamp_ms) for timestamp_ms in (10, 30, 20)]
+        broken = kafka_batch(times)[:-9]
+        await log.append([batch(1, timestamps=[5]), NewBatch(kafka_batch(times, kind), 3, 30)], 1000)
+        await log.append([NewBatch(broken, 2, 99), NewBatch(kafka_batch(times * 700, kind), 2_100, 30)], 1000)
+        assert await found(log, 6) == (1, 10)
+        assert await found(log, 11) == (2, 30)
+        assert await found(log, 50) == (4, 99), "the first offset of what cannot be decoded"
+        await log.move_log_start(7)
+        assert await found(log, 21) == (7, 30)
+        assert await found(log, OFFSET_MAX_TIMESTAMP) == (7, 30)
 
 
 @pytest.mark.rule("CM-45", "CM-116")
