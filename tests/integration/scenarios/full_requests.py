@@ -98,7 +98,9 @@ async def _produce_stream(world: World) -> Any:
 
 @full
 async def _fetch(world: World) -> Any:
-    request = _new("Fetch", max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, isolation_level=1)
+    request = _new(
+        "Fetch", max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, isolation_level=1, batch_formats=[2]
+    )  # fmt: skip
     request.topics.add(topic_id=world.topic_id).partitions.add(
         partition=1, current_leader_epoch=-1, fetch_offset=1, partition_max_bytes=1 << 20
     )
@@ -156,7 +158,7 @@ async def _share_fetch(world: World) -> Any:
     request = _new(
         "ShareFetch", group_id=world.group, member_id=session.member, share_session_epoch=session.epoch,
         max_wait_ms=2_000, min_bytes=1, max_bytes=1 << 20, max_records=500, batch_size=500, share_acquire_mode=1,
-        session_id=session.session_id, compression_types=[2, 3, 4],
+        session_id=session.session_id, compression_types=[2, 3, 4], batch_formats=[2],
     )  # fmt: skip
     part = request.topics.add(topic_id=world.topic_id).partitions.add(partition_index=1, partition_max_bytes=1 << 20)
     part.acknowledgement_batches.add(first_offset=1, last_offset=2, acknowledge_types=[1], release_delays_ms=[-1])

@@ -222,6 +222,7 @@ async def _it_belongs_to_no_trace(world: World, answer: Any) -> None:
     "Fetch.max_wait_ms",
     "Fetch.min_bytes",
     "Fetch.isolation_level",
+    "Fetch.batch_formats",
 )
 async def _the_batch_is_read(world: World, answer: Any) -> None:
     (batch,) = answer.responses[0].partitions[0].records
@@ -290,6 +291,7 @@ async def _nothing_is_acquired(world: World, answer: Any) -> None:
     "ShareFetch.is_renew_ack",
     "ShareFetch.session_id",
     "ShareFetch.compression_types",
+    "ShareFetch.batch_formats",
     "ShareFetch.topics.partitions.partition_max_bytes",
     "ShareFetch.topics.partitions.acknowledgement_batches.release_delays_ms",
     "ShareFetch.topics.partitions.acknowledgement_batches.undelivered",
