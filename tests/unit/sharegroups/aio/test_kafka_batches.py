@@ -26,7 +26,7 @@ def append(fake: FakeCluster, *batches: tuple[bytes, int]) -> None:
     fake.notify()
 
 
-@pytest.mark.rule("CM-222", "CL-44")
+@pytest.mark.rule("CM-222")
 @pytest.mark.parametrize("kind", Compression)
 @on_fake_cluster()
 async def test_keys_values_headers_and_times_are_those_that_were_produced(fake: FakeCluster, kind: Compression) -> None:
@@ -44,7 +44,7 @@ async def test_keys_values_headers_and_times_are_those_that_were_produced(fake: 
     assert [len(one) for one in found[1:]] == [0, 0, 20_000]
 
 
-@pytest.mark.rule("CM-222", "CL-44")
+@pytest.mark.rule("CM-222")
 @on_fake_cluster()
 async def test_deserializers_get_the_bytes_of_kafkas_records(fake: FakeCluster) -> None:
     append(fake, (stored(kafka_batch(RECORDS)), 3))
