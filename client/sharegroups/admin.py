@@ -208,14 +208,21 @@ class Admin(ProcessBound):
         return self._call(self._inner.delete_share_groups(group_ids))
 
     def explain_record(
-        self, group_id: str, partition: TopicPartition, offset: int, last_offset: int | None = None
+        self,
+        group_id: str,
+        partition: TopicPartition,
+        offset: int,
+        last_offset: int | None = None,
+        *,
+        group: ShareGroupDescription | None = None,
     ) -> RecordsExplained:
         """Explain why a record is, or is not, delivered to a group now.
 
         With `last_offset`, explain every record from `offset` to `last_offset` inclusive; more than 1,000 offsets are
-        refused. This changes nothing (CL-90). Raises KafkaError.
+        refused. `group`: its description from a moment ago, so that its coordinator is not asked again. This changes
+        nothing (CL-90). Raises KafkaError.
         """
-        return self._call(self._inner.explain_record(group_id, partition, offset, last_offset))
+        return self._call(self._inner.explain_record(group_id, partition, offset, last_offset, group=group))
 
     def list_share_progress(
         self,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from kip932.errors import GroupIdNotFoundError, KafkaError
-from kip932.ids import EXPLAINED_OFFSETS_MAX, TopicPartition
+from kip932.ids import EXPLAINED_OFFSETS_MAX, OFFSET_MAX, TopicPartition
 from sharegroups.admin import Admin
 from sharegroups.admin_values import GroupOffsets, RecordsExplained, ShareGroupDescription, ShareGroupOffset
 from sharegroups.cli.groups.asking import not_found
@@ -43,7 +44,7 @@ def group_page(visit: Visit) -> Page:
     shown, part = sliced(visit, ordered, PARTITIONS_PER_PAGE)
     members = group.members[: MEMBERS_PER_PAGE * (visit.number("members", 1) or 1)]
     values = {
-        "group": group, "rows": _rows(admin, name, offsets, shown), "part": part, "members": members,
+        "group": group, "rows": _rows(admin, group, offsets, shown), "part": part, "members": members,
         "members_page": visit.number("members", 1) or 1, "lag": _total_lag(offsets), "offsets": offsets,
         "in_flight": sum((each.in_flight or 0) for each in offsets.values() if each),
         "dead_letters": sum((each.dead_letters or 0) for each in offsets.values() if each),
@@ -83,7 +84,9 @@ def _total_lag(offsets: GroupOffsets) -> int | None:
     return None if offsets.errors or None in lags else sum(lag or 0 for lag in lags)
 
 
-def _rows(admin: Admin, group: str, offsets: GroupOffsets, shown: Sequence[TopicPartition]) -> list[PartitionRow]:
+def _rows(
+    admin: Admin, group: ShareGroupDescription, offsets: GroupOffsets, shown: Sequence[TopicPartition]
+) -> list[PartitionRow]:
     rows: list[PartitionRow] = []
     drawn = 0
     for part in shown:
@@ -92,19 +95,24 @@ def _rows(admin: Admin, group: str, offsets: GroupOffsets, shown: Sequence[Topic
         if error is None and drawn < STRIPS_MAX and (offset is None or offset.lag != 0):
             drawn += 1
             try:
-                strip = strip_of(_window(admin, group, part))
+                strip = strip_of(_window(admin, group, part, None if offset is None else offset.start_offset))
             except KafkaError as refused:
                 trouble = refused.message
         rows.append(PartitionRow(part, offset, strip, trouble))
     return rows
 
 
-def _window(admin: Admin, group: str, part: TopicPartition) -> RecordsExplained:
-    """Return the explanation of what members may hold or get now, at most 1,000 offsets."""
-    begin = admin.explain_record(group, part, 0, 0)
-    first = max(begin.log_start_offset, begin.start_offset or 0)
-    last = max(first, min(first + EXPLAINED_OFFSETS_MAX, begin.high_watermark) - 1)
-    return admin.explain_record(group, part, first, last)
+def _window(admin: Admin, group: ShareGroupDescription, part: TopicPartition, start: int | None) -> RecordsExplained:
+    """Return the explanation of what members may hold or get now, at most 1,000 offsets. `start`: the group's start
+    offset a moment ago, which saves a question: what is not in the log, or was finished since, is left out."""
+    if start is None:
+        begin = admin.explain_record(group.group_id, part, 0, 0, group=group)
+        start = max(begin.log_start_offset, begin.start_offset or 0)
+    end = min(start + EXPLAINED_OFFSETS_MAX - 1, OFFSET_MAX)
+    answer = admin.explain_record(group.group_id, part, start, end, group=group)
+    first = max(answer.log_start_offset, answer.start_offset or 0)
+    left = [one for one in answer.records if one.last_offset >= first and one.state != "beyond_end"]
+    return replace(answer, records=tuple(left or answer.records[-1:]))
 
 
 def explain_page(visit: Visit) -> Page:

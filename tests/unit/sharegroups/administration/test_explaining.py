@@ -17,7 +17,7 @@ from kip932.errors import (
     UnknownTopicOrPartitionError,
 )
 from kip932.ids import TopicPartition
-from sharegroups.admin_values import Node, PendingWrite, RecordExplanation
+from sharegroups.admin_values import Node, PendingWrite, RecordExplanation, ShareGroupDescription
 from sharegroups.aio import Admin
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import on_fake_cluster
@@ -69,6 +69,20 @@ async def test_the_leader_is_asked_and_every_field_is_reported(fake: FakeCluster
     assert (first.write, first.append_time_ms, first.explanation) == (PendingWrite(7, 2), 5, "it waits")
     assert (first.reason, first.reason_delivery_count) == ("ValueError: no", 3)
     assert second == RecordExplanation(4, 4, "unknown (77)", "unknown (99)", ""), "of a leader of a later build"
+
+
+@pytest.mark.rule("CL-90")
+@on_fake_cluster()
+async def test_a_group_that_is_described_already_is_not_asked_for_again(fake: FakeCluster) -> None:
+    fake.add_member("m")
+    plant(fake, 0, Record(first_offset=2, last_offset=2, state=pb.RECORD_STATE_ACQUIRED, member_id="m"))
+    async with admin_of(fake) as admin:
+        asked = await admin.explain_record("g", P0, 2)
+        described = (await admin.describe_share_groups(["g"]))["g"]
+        assert isinstance(described, ShareGroupDescription)
+        fake.errors["describe"].append(GroupIdNotFoundError.code)  # a coordinator that was asked would say so
+        assert await admin.explain_record("g", P0, 2, group=described) == asked
+        assert fake.errors["describe"] != []
 
 
 @pytest.mark.rule("CL-90")

@@ -54,6 +54,25 @@ def test_a_group_with_strips(world: FakeCluster, browser: OwnConsole) -> None:
 
 
 @pytest.mark.rule("CT-168")
+def test_a_strip_costs_its_leader_one_question_and_leaves_out_what_was_finished_since(
+    world: FakeCluster, browser: OwnConsole
+) -> None:
+    """The start offset that is known is one of a moment ago; the log's end is not known when the question is sent."""
+    done = Record(first_offset=3, last_offset=4, state=pb.RECORD_STATE_FINISHED, explanation="Accepted.")
+    left = Record(first_offset=5, last_offset=7, state=pb.RECORD_STATE_AVAILABLE, explanation="Available.")
+    beyond = Record(first_offset=8, last_offset=1_002, state=pb.RECORD_STATE_BEYOND_END, explanation="Nothing yet.")
+    plant(world, "orders", 0, done, left, beyond)
+    world.explained[world.partition("orders", 0)].start_offset = 5
+    world.questions.clear()
+    page = browser.get("/group?group=g")
+    assert 'aria-label="orders-0: 3 can be delivered"' in page
+    assert sorted((each.partition_index, each.offset, each.last_offset) for each in world.questions) == [
+        (0, 3, 1_002),
+        (1, 0, 999),
+    ]
+
+
+@pytest.mark.rule("CT-168")
 def test_a_group_that_has_nothing_left_is_no_alarm(world: FakeCluster, browser: OwnConsole) -> None:
     for number in (0, 1):
         consumed(world, "orders", number, 8)
