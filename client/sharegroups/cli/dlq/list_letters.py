@@ -87,7 +87,7 @@ def list_(
     choice = choice_of(topic, group, origin=origin, cause=cause, reason=reason, since=since, until=until)
     with failures("Listing dead letters"), open_reachable_admin(given) as admin:
         queue = queue_of(admin, choice, changes=False)
-        reading, values = Reading(admin, queue), Values(choice.filters)
+        reading, values = Reading(admin, queue, prints_progress=summary), Values(choice.filters)
         search = SentBack(admin, queue, SEARCH_S)
         pages = _with_sent(_chosen(reading, choice.filters, values, limit), search)
         if summary:

@@ -176,7 +176,8 @@ def purge(
     given = settings(bootstrap_server, command_config)
     with failures("Purging dead letters"), open_reachable_admin(given) as admin:
         queue = queue_of(admin, choice_of(topic, None), changes=True, force=force)
-        reading = Reading(admin, queue if before_offset is None else _narrowed(queue, where, before_offset))
+        chosen = queue if before_offset is None else _narrowed(queue, where, before_offset)
+        reading = Reading(admin, chosen, prints_progress=True)
         plan = purge_plan(reading, queue.partitions, before_ms, SentBack(admin, queue) if dry_run or not yes else None)
         if queue.is_partial or not reading.is_readable:
             refuse(f"Not every partition of {queue.topic} can be read. Nothing was deleted; name one, as in {topic}:0")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from shlex import quote
+from time import monotonic
 from typing import Final, NamedTuple
 
 from kip932.errors import (
@@ -25,6 +26,8 @@ from sharegroups.cli.groups.asking import ALL_GROUPS, refuse
 from sharegroups.cli.output import print_stderr
 
 TOPIC_NAME: Final = "errors.deadletterqueue.topic.name"
+#: The interval at which the progress of reading a long log is printed, in seconds.
+PROGRESS_S: Final = 5.0
 #: The assumed maximum difference between the clocks of two nodes, in ms.
 SKEW_MS: Final = 60_000
 ENABLE: Final = "errors.deadletterqueue.group.enable"
@@ -78,17 +81,20 @@ class Page:
 class Reading:
     """Reads a queue once, and counts the records that are not dead letters.
 
-    `prints_no_errors`: print no errors about undecodable records. `is_whole`: False when something could not be read.
+    `prints_no_errors`: print no errors about undecodable records. `prints_progress`: print now and then how far it is,
+    for what shows nothing before the end. `is_whole`: False when something could not be read.
     """
 
     admin: Admin
     queue: Queue
     prints_no_errors: bool = False
+    prints_progress: bool = False
     strangers: int = 0
     first_other: str = ""
     is_whole: bool = True
     _failed: set[int] = field(default_factory=set)
     _skipped: set[int] = field(default_factory=set)
+    _printed_s: float = 0.0
 
     def skip(self, number: int) -> None:
         """Stop reading a partition."""
@@ -108,6 +114,7 @@ class Reading:
     def pages(self) -> Iterator[Page]:
         """Yield all pages, partition by partition. When a partition cannot be read, print its error and go on with the
         next one."""
+        self._printed_s = monotonic()
         for number in sorted(self.queue.partitions):
             try:
                 yield from self._pages(number)
@@ -143,6 +150,9 @@ class Reading:
             if read.next_offset == at:  # no records up to the end
                 return
             at = read.next_offset
+            if self.prints_progress and monotonic() - self._printed_s >= PROGRESS_S:
+                self._printed_s = monotonic()
+                print_stderr(f"Reading dead letters: {self.queue.topic}-{number}, offset {at} of {end}.")
 
     def _print_unreadable(self, number: int, read: RecordsRead) -> None:
         for lost in read.unreadable:

@@ -101,7 +101,7 @@ def redrive(
     given = settings(bootstrap_server, command_config)
     with failures("Redriving dead letters"), open_reachable_admin(_for_admin(given)) as admin:
         queue = chosen.narrow(queue_of(admin, choice, changes=True, force=force), purge)
-        survey = Reading(admin, queue)
+        survey = Reading(admin, queue, prints_progress=True)
         firsts = first_origins(survey, chosen)
         chosen.require(survey.readable)
         targets = targets_of(admin, queue.topic_id, firsts, search=not again)

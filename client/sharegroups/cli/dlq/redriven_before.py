@@ -15,14 +15,12 @@ from sharegroups.admin import Admin
 from sharegroups.admin_values import ReadRecord
 from sharegroups.cli.dlq.core.dead_letters import Letter, content_of, redriven_of
 from sharegroups.cli.dlq.core.seen_origins import Scope, SeenOrigins
-from sharegroups.cli.dlq.reading import SKEW_MS, Found, Reading
+from sharegroups.cli.dlq.reading import PROGRESS_S, SKEW_MS, Found, Reading
 from sharegroups.cli.groups.asking import refuse
 from sharegroups.cli.output import print_stderr
 
 #: The maximum number of partitions that one run may redrive to; the headers of dead letters could name any number.
 TARGETS_MAX: Final = 10_000
-#: The interval at which the progress of reading a long log is printed, in seconds.
-_PROGRESS_S: Final = 5.0
 _NAMES: Final = 500
 #: Takes a fresh record: the scope and offset of its origin, its content, and when it was appended, if that is known.
 TakeFresh = Callable[[Scope, int, int, int | None], object]
@@ -138,7 +136,7 @@ class FreshRecords:
             if read.next_offset == at:
                 break
             at = read.next_offset
-            if monotonic() - printed_s >= _PROGRESS_S:
+            if monotonic() - printed_s >= PROGRESS_S:
                 printed_s = monotonic()
                 name = f"{self._target.topic}-{self._target.partition}"
                 print_stderr(f"Looking for what was redriven before: {name}, offset {at} of {self._end}.")

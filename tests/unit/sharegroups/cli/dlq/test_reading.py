@@ -66,3 +66,19 @@ def test_a_batch_that_cannot_be_decoded_is_reported_and_ends_with_1(queue: FakeC
     assert [one["offset"] for one in listed(status=1)] == [3]
     result = sharegroups("dlq", "list", "--topic", DLQ)
     assert f"Error: {DLQ}-0, offsets 0 to 2: the batch with offsets 0 to 2 cannot be read" in result.stderr
+
+
+@pytest.mark.rule("CT-122")
+def test_what_shows_nothing_before_the_end_reports_how_far_it_has_read(
+    queue: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of letters shows them as it goes, and needs no such lines."""
+    for number in range(3):
+        store(queue, DLQ, copy_of(number, value=b"v" * 600_000))
+    clock = iter(range(0, 1_000, 5))
+    monkeypatch.setattr("sharegroups.cli.dlq.reading.monotonic", lambda: next(clock))
+    said = [f"Reading dead letters: {DLQ}-0, offset {offset} of 3." for offset in (1, 2, 3)]
+    for words in (("list", "--summary"), ("purge", "--all", "--dry-run"), ("redrive", "--all", "--dry-run")):
+        result = sharegroups("dlq", *words, "--topic", DLQ)
+        assert [line for line in result.stderr.splitlines() if line.startswith("Reading")] == said, words
+    assert "Reading" not in sharegroups("dlq", "list", "--topic", DLQ).stderr
