@@ -133,6 +133,7 @@ def test_a_delayed_record_is_explained_loaded_or_not() -> None:
             world.persister,
             clock=world.clock,
             enabled=lambda: True,
+            watched=lambda key: {},
             letters=world.leader.letters,
         )
         for loaded in (True, False):
