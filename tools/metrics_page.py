@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from group_coordinator.metrics import GroupCoordinatorMetrics
+from kafka_listener.metrics import KafkaListenerMetrics
 from partition_leader.metrics import PartitionLeaderMetrics
 from shard_runtime.metrics.loop_time import LoopTime
 from shard_runtime.metrics.runtime import (
@@ -85,6 +86,7 @@ def node_rows() -> Iterator[Row]:
     registry.register(QuotaMetrics(ClientQuotas(lambda: 0)))
     registry.register(AuthenticationMetrics(()))
     registry.register(LoopTime())
+    registry.register(KafkaListenerMetrics(_UNREAD))
     return _registered(registry)
 
 

@@ -10,7 +10,7 @@ import click
 
 from kip932.sizes import size_bytes
 from kip932.store_settings import STORE_URL
-from shard_runtime.config.process_settings import LOG_LEVEL, METRICS_PORT
+from shard_runtime.config.process_settings import KAFKA_LISTEN_PORT, LOG_LEVEL, METRICS_PORT
 from shard_runtime.record_log.redis.startup_checks import ALLOWABLE
 from shard_runtime.record_log.store_url import masked
 from share_node.backup.commands import backup
@@ -77,6 +77,9 @@ class Size(click.ParamType[int]):
 @click.option("--metrics-port", type=click.IntRange(0, 65_535), metavar="N",
               help="Serve metrics for Prometheus at this port, 0 for any free one; with several processes, the second "
               f"at N+1, and so on. The setting {METRICS_PORT.name}.")  # fmt: skip
+@click.option("--kafka-port", type=click.IntRange(0, 65_535), metavar="N",
+              help="Serve Kafka's own clients and tools at this port, 0 for any free one; with several processes, the "
+              f"second at N+1, and so on. The setting {KAFKA_LISTEN_PORT.name}.")  # fmt: skip
 @click.option("--allow", multiple=True, type=click.Choice(ALLOWABLE), help="Accept what a check of the store found.")
 @click.option("--config", type=click.Path(path_type=Path, exists=True), help="Settings file (TOML).")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
@@ -98,6 +101,7 @@ def up(  # noqa: PLR0917 - click passes options by name
     processes: bool,
     leaders: int,
     metrics_port: int | None,
+    kafka_port: int | None,
     allow: tuple[str, ...],
     config: Path | None,
     assignments: tuple[str, ...],
@@ -114,6 +118,8 @@ def up(  # noqa: PLR0917 - click passes options by name
         settings[LOG_LEVEL.name] = log_level
     if metrics_port is not None:
         settings[METRICS_PORT.name] = str(metrics_port)
+    if kafka_port is not None:
+        settings[KAFKA_LISTEN_PORT.name] = str(kafka_port)
     # Beside a password of its own, the word before the @ is the user's name.
     shown = " ".join(("" if password_env else store or "", settings.get(STORE_URL.name, "")))
     if store is not None or password_env:
@@ -147,6 +153,8 @@ def _run_up(options: UpOptions, output: str, with_parent: bool) -> int:
                 )
             if ready.metrics:
                 click.echo(f"Metrics, for Prometheus: {', '.join(ready.metrics)}")
+            if ready.kafka:
+                click.echo(f"Kafka's clients, bootstrap.servers: {','.join(ready.kafka)}")
             click.echo("Press Ctrl-C to stop.")
 
     async def body() -> None:

@@ -47,6 +47,17 @@ async def test_a_name_keeps_its_node_id_and_a_second_incarnation_is_turned_away(
         await store.renew_node(first, TTL_MS)
 
 
+@pytest.mark.rule("CM-2", "KL-7")
+async def test_an_entry_says_where_kafkas_clients_connect_if_they_may(world: World) -> None:
+    store = await world.cluster_store()
+    entries = (node(1), replace(node(2), name="k", kafka_address="host:9092"))
+    for entry in entries:
+        await store.register_node(entry.name, entry.incarnation, frozenset(), entry, TTL_MS)
+    me = await store.register_node("me", 3, frozenset(), replace(node(3), name="me"), TTL_MS)
+    found, _ = await store.renew_node(me, TTL_MS)
+    assert {each.name: each.kafka_address for each in found} == {"n": "", "k": "host:9092", "me": ""}
+
+
 @pytest.mark.rule("CM-1")
 async def test_nodes_that_start_together_take_the_next_free_numbers(world: World) -> None:
     stores = [await world.cluster_store(name) for name in "ab"]

@@ -27,6 +27,7 @@ from shard_runtime.config.process_settings import (
     DATA_DIR,
     DRAIN_GRACE_MS,
     HEALTH_LISTEN_PORT,
+    KAFKA_LISTEN_PORT,
     LISTEN_HOST,
     LISTEN_PORT,
     METRICS_HOST,
@@ -192,7 +193,7 @@ def _role_faults(doc: Doc, container: Doc, settings: Settings) -> Iterator[str]:
     if words != ["python", "-m", "share_node", "serve", role] or role not in ROLES:
         yield f"command {words} does not start the role"
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    for name, setting in (("metrics", METRICS_PORT), ("health", HEALTH_LISTEN_PORT)):
+    for name, setting in (("metrics", METRICS_PORT), ("health", HEALTH_LISTEN_PORT), ("kafka", KAFKA_LISTEN_PORT)):
         if ports.get(name, -1) != settings[setting]:
             yield f"port {name} is {ports.get(name)}, and {setting.name} is {settings[setting]}"
     for host in (LISTEN_HOST, METRICS_HOST):

@@ -1,4 +1,5 @@
-"""deploy/compose.yaml without Docker: its settings exist, its ports match, and its containers have few rights."""
+"""deploy/compose.yaml without Docker: its settings exist, its ports match, and its containers have few rights; and
+compose.kafka.yaml, which adds a port for Kafka's clients."""
 
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import yaml
 from kip932.store_settings import STORE_FSYNC_ALWAYS
 from shard_runtime.config.process_settings import (
     ADVERTISED_HOST,
+    KAFKA_ADVERTISED_ADDRESS,
+    KAFKA_LISTEN_PORT,
     LISTEN_PORT,
     METRICS_PORT,
     NODE_NAME,
@@ -19,6 +22,8 @@ from shard_runtime.ownership.placement import ROLES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))["services"]
+#: What compose.kafka.yaml adds to them.
+KAFKA: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose.kafka.yaml").read_text(encoding="utf-8"))["services"]
 ROLE_SERVICES = tuple(sorted(role.replace("_", "-") for role in ROLES))
 
 
@@ -26,11 +31,11 @@ def settings_of(service: str) -> Settings:
     return load_settings(environ=SERVICES[service].get("environment", {}))
 
 
-def published() -> set[int]:
+def published(services: dict[str, Any]) -> set[int]:
     """Return the published ports of the container that holds the network. They are the same inside and outside, so that
     peers and the host can use the same address for a role."""
     found: set[int] = set()
-    for line in SERVICES["net"]["ports"]:
+    for line in services["net"]["ports"]:
         address, outside, inside = line.rsplit(":", 2)
         assert address == "${PUBLISH_ON:-127.0.0.1}"
         assert outside == inside
@@ -47,7 +52,27 @@ def test_a_process_per_role() -> None:
 def test_every_port_is_published_and_belongs_to_one_role() -> None:
     ports = [settings_of(service)[port] for service in ROLE_SERVICES for port in (LISTEN_PORT, METRICS_PORT)]
     assert len(set(ports)) == len(ports)
-    assert set(ports) == published()
+    assert set(ports) == published(SERVICES)
+
+
+def test_kafkas_clients_reach_each_role_that_has_clients_at_a_port_of_its_own() -> None:
+    """Compose joins both files: mappings by their names, and lists of ports one after the other."""
+    assert {name: sorted(each) for name, each in KAFKA.items()} == {
+        "net": ["ports"],
+        "group-coordinator": ["environment"],
+        "partition-leader": ["environment"],
+    }
+    ports = {}
+    for service in ROLE_SERVICES:
+        environment = SERVICES[service]["environment"] | KAFKA.get(service, {}).get("environment", {})
+        settings = load_settings(environ=environment)
+        assert settings[KAFKA_ADVERTISED_ADDRESS] == ""  # the advertised host, and the port that is listened on
+        ports[service] = settings[KAFKA_LISTEN_PORT]
+        assert settings_of(service)[KAFKA_LISTEN_PORT] == -1
+    assert ports.pop("share-coordinator") == -1
+    assert set(ports.values()) == published(KAFKA)
+    assert len(set(ports.values())) == len(ports)
+    assert not published(KAFKA) & published(SERVICES)
 
 
 @pytest.mark.rule("CM-1")

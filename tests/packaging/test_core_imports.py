@@ -11,15 +11,15 @@ from tests.packaging.source_imports import ROOT, imports, modules
 PURE = frozenset(
     {
         "__future__", "abc", "array", "base64", "binascii", "bisect", "collections", "contextlib", "copy",
-        "dataclasses", "enum", "functools", "hashlib", "heapq", "ipaddress", "itertools", "math", "operator", "re",
-        "shlex", "string", "struct", "types", "typing", "zlib",
+        "dataclasses", "enum", "functools", "hashlib", "heapq", "hmac", "ipaddress", "itertools", "math", "operator",
+        "re", "shlex", "string", "stringprep", "struct", "types", "typing", "unicodedata", "zlib",
     }
 )  # fmt: skip
 # Pure modules that cores may import: the vocabulary, and the shape of a shard, which a core implements.
 VOCABULARY = frozenset(
     {
         "kip932.acls", "kip932.errors", "kip932.failures", "kip932.handshakes", "kip932.ids", "kip932.printable",
-        "kip932.remedies", "kip932.state_batches", "kip932.state_values",
+        "kip932.remedies", "kip932.scram", "kip932.state_batches", "kip932.state_values",
         "shard_runtime.config.group_config", "shard_runtime.hosting.quarantine", "shard_runtime.hosting.shard",
     }
 )  # fmt: skip
@@ -39,6 +39,9 @@ MESSAGE_EDGES = frozenset({"service", "codec", "transport"})
 MESSAGE_PACKAGES = (
     "group_coordinator.leader_end_offsets",
     "group_coordinator.member_removals",
+    "kafka_listener.calls",
+    "kafka_listener.ports",
+    "kafka_listener.requests",
     "kip932.rpc",
     "partition_leader.dead_letters.carriers",
     "partition_leader.sessions.member_reports",

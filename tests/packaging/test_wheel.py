@@ -19,6 +19,7 @@ NAMES = {
     "shard_runtime",
     "share_persister",
     "transaction_coordinator",
+    "kafka_listener",
     "group_coordinator",
     "share_coordinator",
     "partition_leader",

@@ -41,7 +41,7 @@ WORDS = {
 }
 WORD = re.compile(rf"\b({'|'.join(WORDS)})\b", re.IGNORECASE)
 #: The id of a rule. A user has no use for it: it stays in the specification, comments and tests.
-RULE = re.compile(r"\b(?:(?:CL|CM|CT|GC|INV|OP|PL|PM|SC|SR)-\d+|X\d{1,2}\b)")
+RULE = re.compile(r"\b(?:(?:CL|CM|CT|GC|INV|KL|OP|PL|PM|SC|SR)-\d+|X\d{1,2}\b)")
 #: Names, and what a reader cannot misunderstand: "tells them apart".
 FREE = re.compile(r"`[^`]*`|\b[A-Z_]{3,}\b|\btells? \w+ apart\b")
 #: Words that a name has no use for: besides those of prose, what may mean check, poll, inspect, read or search.

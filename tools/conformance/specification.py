@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 SPEC = Path("docs/spec")
 
-ID = r"(?:(?:INV|S|PL|GC|CL|CT|OP|SC|SR|CM|PM|P)-\d+[a-j]?|[VX]\d+[a-j]?)"
+ID = r"(?:(?:INV|S|PL|GC|CL|CT|OP|SC|SR|CM|PM|KL|P)-\d+[a-j]?|[VX]\d+[a-j]?)"
 _TOKEN = re.compile(rf"(?<![\w-]){ID}(?![\w-])")
 # Where the specification defines a rule: at the head of a line, row or heading; in bold; as a label.
 _DEFINED = (

@@ -156,13 +156,10 @@ def _compare_header(batch: NewBatch) -> None:
     header = header_of(batch.data)
     sequence = batch.base_sequence if batch.sequence_given else _NO_NUMBER
     said = (batch.max_timestamp_ms, batch.producer_id, batch.producer_epoch, sequence, batch.is_transactional)
-    found = (
-        header.max_timestamp_ms,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        header.is_transactional,
-    )
+    # Without a producer, some of Kafka's clients write zeros for its epoch and sequence.
+    numbers = (header.producer_epoch, header.base_sequence)
+    epoch, base_sequence = (_NO_NUMBER, _NO_NUMBER) if header.producer_id == NO_PRODUCER else numbers
+    found = (header.max_timestamp_ms, header.producer_id, epoch, base_sequence, header.is_transactional)
     for name, one, other in zip(_COMPARED, said, found, strict=True):
         if one != other:
             raise InvalidRecordError(

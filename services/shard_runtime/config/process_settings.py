@@ -6,6 +6,7 @@ setting is refused; the message suggests a similar name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +37,7 @@ T = TypeVar("T")
 PREFIX: Final = "SHAREGROUPS_"
 #: The command line's own variable: the address its clients bootstrap from. A service's environment may contain it.
 CLIENT_VARIABLE: Final = "SHAREGROUPS_BOOTSTRAP"
+_ADVERTISED: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\s\[\]/]+)(?::([0-9]{1,5}))?")
 
 
 def url_path(url: str) -> Path | None:
@@ -46,6 +48,19 @@ def url_path(url: str) -> Path | None:
     if parts.scheme == "https" and parts.hostname:
         return None
     raise ValueError(f"{url!r} is neither file:///PATH nor https://HOST/…")
+
+
+def advertised(text: str) -> tuple[str, int]:
+    """Return host and port of an advertised address; port 0 where it has none. Raises ValueError for any other text."""
+    found = _ADVERTISED.fullmatch(text)
+    if found is None or (found[2] and not 0 < int(found[2]) <= 65_535):
+        raise ValueError(f"{text!r} is neither HOST:PORT nor HOST, as in kafka-1.example.com:9092")
+    return found[1], int(found[2] or 0)
+
+
+def _host_and_port(text: str) -> None:
+    if text:
+        advertised(text)
 
 
 def _principal_rules(text: str) -> None:
@@ -69,6 +84,17 @@ ADVERTISED_HOST = string(
 )
 ADVERTISED_PORT = integer("advertised.port", 0, "Port that others reach this node by; 0 for the one listened on.",
                           low=0, high=65_535)  # fmt: skip
+KAFKA_LISTEN_PORT = integer(  # KL-7
+    "kafka.listen.port", -1,
+    "Port on listen.host for Kafka's own clients and tools; 0 for any free one, -1 for none. It and listen.port have "
+    "half of max.connections each.", low=-1, high=65_535,
+)  # fmt: skip
+KAFKA_ADVERTISED_ADDRESS = string(
+    "kafka.advertised.address", "",
+    "HOST:PORT, or HOST alone, by which Kafka's clients reach kafka.listen.port; default the host of advertised.host "
+    "and the port that is listened on.",
+    check=_host_and_port,
+)  # fmt: skip
 INTERNAL_LISTEN_HOST = string(
     "internal.listen.host",
     "",

@@ -38,7 +38,8 @@ class StoredMetadata(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
     """A live node of the node list (CM-2). Clients call `address`, other nodes call `internal_address` (CM-80).
-    `access_control`: whether it decides by access control entries; None for a node of a version that does not say."""
+    `access_control`: whether it decides by access control entries; None for a node of a version that does not say.
+    `kafka_address`: where it serves Kafka's clients; "" if it does not."""
 
     node_id: int
     incarnation: int
@@ -49,6 +50,7 @@ class NodeRecord:
     state: str  # "live" | "leaving"
     internal_address: str
     access_control: bool | None = None
+    kafka_address: str = ""
 
 
 class LiveNodes(NamedTuple):

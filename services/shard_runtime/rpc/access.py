@@ -20,6 +20,7 @@ from kip932.acls import (
     ANY_HOST,
     CLUSTER_NAME,
     NAME_MAX,
+    OPERATIONS,
     REFUSED_LATELY,
     Acl,
     AclRules,
@@ -145,6 +146,14 @@ class Access:
         """Return whether the caller may do the operation on at least one name that a resource of the type could have;
         the question's name does not matter."""
         return self._rules.allowed_on_any(asked.principal, asked.host, asked.operation, asked.resource)
+
+    def may_anything(self, principal: str, host: str) -> bool:
+        """Return whether the caller may do any operation on at least one name that a resource could have."""
+        return any(
+            self._rules.allowed_on_any(principal, host, operation, resource)
+            for resource, operations in OPERATIONS.items()
+            for operation in operations
+        )
 
     def refusal(self, asked: Asked, kind: str = "", known_as: str = "") -> KafkaError | None:
         """Return the error for a caller who may not do this, and note the refusal; None if it is allowed. `kind`: how

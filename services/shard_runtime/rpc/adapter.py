@@ -6,135 +6,33 @@ A stream's handler is one coroutine that reads in a loop: no task and no generat
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
 
 import grpc
 from google.protobuf.message import Message
 from grpc_status import rpc_status  # type: ignore[import-untyped]  # it ships no types
 
-from kip932.acls import ANONYMOUS
 from kip932.errors import ThrottlingQuotaExceededError
 from kip932.rpc.transport import CLIENT_ID_KEY, Method
 from kip932.telemetry import TRACEPARENT
 from shard_runtime.rate_limited_log import RateLimitedLog
-from shard_runtime.rpc.access import Access, Needs, Rights
-from shard_runtime.rpc.authentication import Authentication, Identity
+from shard_runtime.rpc.access import Needs
+from shard_runtime.rpc.authentication import Identity
 from shard_runtime.rpc.binding import BoundMethod, CallContext
-from shard_runtime.rpc.budget import THROTTLE_MS, Budget, Holder, Share
-from shard_runtime.rpc.connection_ages import ConnectionAges
+from shard_runtime.rpc.budget import THROTTLE_MS, Budget, Holder
 from shard_runtime.rpc.fields import COUNTED_AT_ONCE
-from shard_runtime.rpc.quotas import ClientQuotas
+from shard_runtime.rpc.gate import Caller, Gate
 from shard_runtime.rpc.short_refusals import serialized
 from shard_runtime.rpc.status import expected, rich_status
 from shard_runtime.rpc.table import Effect
-from shard_runtime.rpc.unfinished import Unfinished
 from shard_runtime.tracing import failed, tracing
 
 CLIENT_ID_MAX: Final = 255
-#: How many calls and streams one user may have for each one that is left to others.
-USER_CALLS_PER_FREE: Final = 3
 #: The key of the call metadata that says who calls (CM-186).
 _AUTHORIZATION: Final = "authorization"
 
 GrpcContext = grpc.aio.ServicerContext[Any, Any]
-
-
-class OpenCalls:
-    """Counts the calls and streams that a server is answering, at most `calls_max`, and how many each user has.
-
-    `on_refused` is called with the user and the number of its calls when a further one is refused; `refused` counts
-    these.
-    """
-
-    def __init__(self, calls_max: int) -> None:
-        self.refused = 0
-        self.on_refused: Callable[[str, int], None] = lambda user, calls: None
-        self._calls_max = calls_max
-        self._total = 0
-        self._of: Counter[str] = Counter()
-        self._unary = 0
-        self._none = asyncio.Event()
-        self._none.set()
-
-    def counted(
-        self, handle: Callable[[bytes, GrpcContext], Awaitable[bytes]]
-    ) -> Callable[[bytes, GrpcContext], Awaitable[bytes]]:
-        """Wrap `handle` so that its call counts as open while it runs. Streams, which end when their clients end them,
-        are not counted here."""
-
-        async def answer(data: bytes, context: GrpcContext) -> bytes:
-            self._unary += 1
-            self._none.clear()
-            try:
-                return await handle(data, context)
-            finally:
-                data = b""  # as in `_unary`
-                self._unary -= 1
-                if not self._unary:
-                    self._none.set()
-
-        return answer
-
-    async def none(self) -> None:
-        """Wait until no call is open, except streams."""
-        await self._none.wait()
-
-    def begin(self, user: str) -> None:
-        """Count a call or stream of this user until `end`. Raises ThrottlingQuotaExceededError, and counts nothing, if
-        the user has three times as many as there are left (CM-202)."""
-        left = self._calls_max - self._total
-        if self._of[user] >= USER_CALLS_PER_FREE * max(left, 0):
-            self.refused += 1
-            self.on_refused(user, self._of[user])
-            raise ThrottlingQuotaExceededError(
-                f"{user} has {self._of[user]} calls and streams at this node, which serves {self._calls_max} at the "
-                f"same time (rpc.concurrent.calls.max) and keeps some for others; try again in {THROTTLE_MS} ms, with "
-                "fewer connections"
-            )
-        self._total += 1
-        self._of[user] += 1
-
-    def end(self, user: str) -> None:
-        """Note the end of a call or stream."""
-        self._total -= 1
-        self._of[user] -= 1
-        if not self._of[user]:
-            del self._of[user]
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """The parts that all calls of a server share: the byte budget (CM-92, CM-93), the messages that are not whole,
-    the log of failures and the count of open calls. `tls`: whether callers may have certificates. `access`: None
-    without access control; `peers_only`: whether only nodes may call (CM-61). `quotas`: those of clients (CM-192).
-    `authentication` says who calls. `ages`: those of its connections (CM-194)."""
-
-    budget: Budget
-    unfinished: Unfinished
-    failures: RateLimitedLog
-    calls: OpenCalls
-    tls: bool = False
-    access: Access | None = None
-    peers_only: bool = False
-    quotas: ClientQuotas | None = None
-    authentication: Authentication = field(default_factory=Authentication)
-    ages: ConnectionAges | None = None
-
-    def admit(self, caller: CallContext) -> None:
-        """Raise ClusterAuthorizationFailedError for a caller that is not a node at a port for nodes. Without TLS nodes
-        have no principals: then the port is on loopback, and everyone there may call it (CM-61 (f))."""
-        if self.peers_only and self.tls and self.access is not None:
-            error = self.access.peer_refusal(caller.principal, caller.peer)
-            if error is not None:
-                raise error
-
-    def user_of(self, caller: CallContext) -> str:
-        """Return whose calls count together (CM-202): those of a principal, and of all unknown callers of one host.
-        All nodes may have one principal, so at their port those of a connection."""
-        return caller.connection_id if self.peers_only else caller.principal or caller.peer
 
 
 def method_handlers(methods: Iterable[BoundMethod], gate: Gate) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
@@ -181,27 +79,13 @@ async def identity_of(call: Call, gate: Gate) -> Identity:
 
 def call_context(call: Call, identity: Identity, gate: Gate, needs: Needs) -> CallContext:
     """Describe the caller to a handler."""
-    principal = identity.principal
-    rights = None
-    if gate.access is not None and not gate.peers_only:
-        rights = Rights(gate.access, principal or ANONYMOUS, call.host, needs, identity.kind)
     move_in_s = gate.authentication.move_in_s(identity)
     if gate.ages is not None:
         now_s = asyncio.get_running_loop().time()
         old_in_s = gate.ages.move_at_s(call.connection, now_s) - now_s
         move_in_s = old_in_s if move_in_s is None else min(move_in_s, old_in_s)
-    return CallContext(
-        call.host,
-        call.connection,
-        call.context.time_remaining,
-        principal,
-        call.client_id,
-        # All nodes may have the same principal: at the nodes' port each connection therefore has a share of its own.
-        Share(gate.budget, Holder(call.connection, "" if gate.peers_only else principal or "")),
-        rights=rights,
-        quotas=gate.quotas,
-        move_in_s=move_in_s,
-    )
+    caller = Caller(call.connection, call.host, call.client_id, identity, call.context.time_remaining)
+    return gate.context(caller, needs, move_in_s)
 
 
 def _host(connection: str) -> str:

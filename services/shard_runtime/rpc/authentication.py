@@ -249,6 +249,12 @@ class Authentication:
         left_s = identity.expires_ms / 1000 - self._now()
         return None if left_s < _MOVE_LEAST_S else left_s * (_MOVE_FROM + _MOVE_OVER * random.random())
 
+    def left_ms(self, identity: Identity) -> int:
+        """Return for how long credentials are still accepted, in ms; 0 for those without an end."""
+        if identity.expires_ms is None:
+            return 0
+        return max(1, int(identity.expires_ms - self._now() * 1000))
+
     def name_of(self, pem: bytes) -> str | None:
         """Return the principal that a certificate has, in PEM; None without a name."""
         found = self._named(pem)
@@ -360,7 +366,7 @@ class Authentication:
         found = self._named(pem)
         if isinstance(found, Identity):
             return found
-        self._note(CERTIFICATE, "no rule", found.message, "")
+        self.note(CERTIFICATE, "no rule", found.message, "")
         raise SaslAuthenticationFailedError(found.message)
 
     def _named(self, pem: bytes) -> Identity | SaslAuthenticationFailedError:
@@ -381,10 +387,12 @@ class Authentication:
         return identity.expires_ms is not None and self._now() * 1000 >= identity.expires_ms
 
     def _refused(self, kind: str, error: RefusedTokenError, host: str) -> SaslAuthenticationFailedError:
-        self._note(kind, error.reason, str(error), host)
+        self.note(kind, error.reason, str(error), host)
         return SaslAuthenticationFailedError(str(error))
 
-    def _note(self, kind: str, reason: str, text: str, host: str) -> None:
+    def note(self, kind: str, reason: str, text: str, host: str) -> None:
+        """Count credentials that are refused, and log it, without a secret. `kind`: as of an Identity; `reason`: a few
+        words for the counter."""
         self.failures[kind, reason] += 1
         self._lines.warning("authentication_refused", key=(host, reason), host=host, kind=kind, cause=text)
 

@@ -67,6 +67,12 @@ class Passwords:
         """Call `listener` after each change of the users. It must not block or raise."""
         self._listeners.append(listener)
 
+    def credential(self, name: str, mechanism: Mechanism) -> ScramCredential | None:
+        """Return what is kept of a user's password for a mechanism, for an exchange that does not show the password;
+        None if there is nothing that can be used."""
+        found = self._credentials.get((name, mechanism))
+        return found if found is not None and 0 < found.iterations <= ITERATIONS_MAX else None
+
     async def check(self, name: str, password: str) -> bool:
         """Return whether there is a user of this name with this password. Raises ThrottlingQuotaExceededError if too
         many checks wait already.

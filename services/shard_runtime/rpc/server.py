@@ -23,12 +23,13 @@ from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  
 from kip932.rpc.loopback import is_loopback
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.access import Access
-from shard_runtime.rpc.adapter import Gate, OpenCalls, method_handlers
+from shard_runtime.rpc.adapter import method_handlers
 from shard_runtime.rpc.authentication import Authentication
-from shard_runtime.rpc.binding import bind, check_whole
+from shard_runtime.rpc.binding import BoundMethod, bind, check_whole
 from shard_runtime.rpc.budget import Budget, Holder, default_bytes
 from shard_runtime.rpc.certificates import NodeCertificates
 from shard_runtime.rpc.connection_ages import ConnectionAges, grace_ms, grpc_age_ms
+from shard_runtime.rpc.gate import Gate, OpenCalls
 from shard_runtime.rpc.grpc_server import GuardedServer, UnknownGrpcError
 from shard_runtime.rpc.quotas import ClientQuotas
 from shard_runtime.rpc.table import Port
@@ -154,7 +155,7 @@ class RpcServer:
         self.budget: Final = budget if budget is not None else Budget(default_bytes())
         self.unfinished: Final = Unfinished(self.budget, self._cut, self._counted)
         self.budget.on_throttled = self._throttled
-        self._gate = Gate(
+        self.gate: Final = Gate(
             self.budget,
             self.unfinished,
             RateLimitedLog(log),
@@ -166,11 +167,13 @@ class RpcServer:
             authentication=authentication or Authentication(for_nodes=peers_only),
             ages=ConnectionAges(self._options.connection_age_ms, random.random),
         )
-        self._gate.calls.on_refused = self._too_many_calls
+        self.gate.calls.on_refused = self._too_many_calls
         self.connections_cut = 0
         self._certificates = certificates
         self._client_required = client_required
         self._names: list[str] = []
+        #: What it serves, by the paths of the RPCs.
+        self.methods: Final[dict[str, BoundMethod]] = {}
         self._listening = False
         self._started = False
         self.health: Final = health.aio.HealthServicer()
@@ -188,7 +191,9 @@ class RpcServer:
 
     def add(self, descriptor: ServiceDescriptor, service: object) -> None:
         """Serve the RPCs of `descriptor` that `service` has methods for. Call it before `start`."""
-        self._server.serve(descriptor.full_name, method_handlers(bind(descriptor, service), self._gate))
+        methods = bind(descriptor, service)
+        self.methods.update((bound.method.path, bound) for bound in methods)
+        self._server.serve(descriptor.full_name, method_handlers(methods, self.gate))
         self._names.append(descriptor.full_name)
 
     async def start(self) -> int:
@@ -197,7 +202,7 @@ class RpcServer:
         for name in (STARTUP, READINESS):
             await self._set(name, False)
         await self._set(LIVENESS, True)
-        if self._gate.access is None:  # with access control nothing is served that asks for no right, but health
+        if self.gate.access is None:  # with access control nothing is served that asks for no right, but health
             names = [*self._names, reflection.SERVICE_NAME, health.SERVICE_NAME]
             reflection.enable_server_reflection(names, self._server)
         self.listen()
@@ -237,7 +242,7 @@ class RpcServer:
             await self._server.start()  # gRPC frees a port only by stopping, and stops only a started server
         stopping = asyncio.ensure_future(self._server.stop(grace_s))
         if streams_s is not None:
-            answered = asyncio.ensure_future(self._gate.calls.none())
+            answered = asyncio.ensure_future(self.gate.calls.none())
             await asyncio.wait([stopping, answered], return_when=asyncio.FIRST_COMPLETED)
             answered.cancel()
             await asyncio.wait([stopping], timeout=streams_s)
@@ -286,7 +291,7 @@ class RpcServer:
     @property
     def throttled(self) -> int:
         """How many calls were asked to come again later."""
-        return self.budget.throttled + self._gate.calls.refused
+        return self.budget.throttled + self.gate.calls.refused
 
     def _cut(self, peer: str, size: int) -> None:
         self.connections_cut += 1

@@ -19,8 +19,13 @@ from typing import Final
 
 import structlog
 
-from shard_runtime.config.process_settings import INTERNAL_LISTEN_PORT, LISTEN_PORT, METRICS_PORT
-from share_node.node.serve import FAILED_WORD, READY_WORD, WITH_PARENT
+from shard_runtime.config.process_settings import (
+    INTERNAL_LISTEN_PORT,
+    KAFKA_LISTEN_PORT,
+    LISTEN_PORT,
+    METRICS_PORT,
+)
+from share_node.node.serve import FAILED_WORD, NONE, READY_WORD, WITH_PARENT
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +56,8 @@ class RoleProcess:
         self.address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         #: The `host:port` of its metrics, once `address` is set; empty if it serves none.
         self.metrics_address = ""
+        #: The `host:port` at which it serves Kafka's clients, likewise.
+        self.kafka_address = ""
         self._command = [sys.executable, "-m", *program, role, WITH_PARENT, *arguments]
         self._on_failed = on_failed
         self._environment = {**os.environ, **(environment or {})}
@@ -114,9 +121,9 @@ class RoleProcess:
             async for line in process.stdout:
                 word, _, rest = line.decode().strip().partition(" ")
                 if word == READY_WORD:
-                    addresses = rest.split()
+                    addresses = ["" if address == NONE else address for address in rest.split()]
                     ready, ports = True, [address.rpartition(":")[2] for address in addresses]
-                    self.metrics_address = addresses[2] if len(addresses) > 2 else ""
+                    self.metrics_address, self.kafka_address = (*addresses[2:], "", "")[:2]
                     if not self.address.done():
                         self.address.set_result(addresses[0])
                 elif word == FAILED_WORD:
@@ -138,6 +145,6 @@ class RoleProcess:
             )
             if status >= 0 and not ready:
                 ports = []  # it exited on its own, perhaps because another process has one of these ports
-            names = (LISTEN_PORT.name, INTERNAL_LISTEN_PORT.name, METRICS_PORT.name)
-            again = [f"{name}={port}" for name, port in zip(names, ports, strict=False)]
+            names = (LISTEN_PORT.name, INTERNAL_LISTEN_PORT.name, METRICS_PORT.name, KAFKA_LISTEN_PORT.name)
+            again = [f"{name}={port}" for name, port in zip(names, ports, strict=False) if port]
             await self._launch([*self._command, *again])  # later arguments win

@@ -28,6 +28,8 @@ from shard_runtime.config.process_settings import (
     INTERNAL_LISTEN_PORT,
     JWKS_REFRESH_MS,
     JWKS_URL,
+    KAFKA_ADVERTISED_ADDRESS,
+    KAFKA_LISTEN_PORT,
     LISTEN_HOST,
     LISTEN_PORT,
     METRICS_PORT,
@@ -42,6 +44,7 @@ from shard_runtime.config.process_settings import (
     TOKEN_NAME_CLAIM,
     TOKEN_SKEW_S,
     Settings,
+    advertised,
     url_path,
 )
 from shard_runtime.rpc.access import Access
@@ -72,6 +75,13 @@ def internal_host(settings: Settings) -> str:
 def client_address(settings: Settings, port: int) -> str:
     """The `host:port` at which clients reach this process, which listens on `port`."""
     return f"{settings[ADVERTISED_HOST] or settings[LISTEN_HOST]}:{settings[ADVERTISED_PORT] or port}"
+
+
+def kafka_address(settings: Settings, port: int) -> str:
+    """The `host:port` at which Kafka's clients reach this process, whose Kafka listener has `port`."""
+    given = settings[KAFKA_ADVERTISED_ADDRESS]
+    host, given_port = advertised(given) if given else (settings[ADVERTISED_HOST] or settings[LISTEN_HOST], 0)
+    return f"{host}:{given_port or port}"
 
 
 def internal_address(settings: Settings, port: int) -> str:
@@ -119,8 +129,20 @@ def refuse_uncallable(settings: Settings) -> None:
             f"nodes need a port of their own that clients cannot reach. Try {INTERNAL_LISTEN_PORT.name}="
             f"{settings[LISTEN_PORT] % 65_535 + 1}, or 0 for any free one."
         )
-    health = settings[HEALTH_LISTEN_PORT]
+    kafka = settings[KAFKA_ADVERTISED_ADDRESS]
+    if kafka and is_unspecified(advertised(kafka)[0]):
+        raise ListenError(
+            f"{KAFKA_ADVERTISED_ADDRESS.name} is {kafka}, and Kafka's clients would call this node there; expected a "
+            f"name or address that they reach it by. Try {KAFKA_ADVERTISED_ADDRESS.name}=NAME:PORT."
+        )
     for each in (LISTEN_PORT, INTERNAL_LISTEN_PORT, METRICS_PORT):
+        if settings[KAFKA_LISTEN_PORT] > 0 and settings[KAFKA_LISTEN_PORT] == settings[each]:
+            raise ListenError(
+                f"{KAFKA_LISTEN_PORT.name} and {each.name} are both {settings[each]}; expected a port of its own for "
+                f"Kafka's clients. Try {KAFKA_LISTEN_PORT.name}=9092, 0 for any free one, or -1 for none."
+            )
+    health = settings[HEALTH_LISTEN_PORT]
+    for each in (LISTEN_PORT, INTERNAL_LISTEN_PORT, METRICS_PORT, KAFKA_LISTEN_PORT):
         if health > 0 and health == settings[each]:
             raise ListenError(
                 f"{HEALTH_LISTEN_PORT.name} and {each.name} are both {health}; expected a port of its own for health. "

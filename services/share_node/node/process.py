@@ -10,7 +10,7 @@ import asyncio
 import resource
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -33,6 +33,7 @@ from shard_runtime.config.process_settings import (
     DRAIN_GRACE_MS,
     HEALTH_LISTEN_PORT,
     INTERNAL_LISTEN_PORT,
+    KAFKA_LISTEN_PORT,
     LEASE_MS,
     LISTEN_HOST,
     LISTEN_PORT,
@@ -67,6 +68,7 @@ from share_node.node.internal import (
     client_address,
     internal_address,
     internal_host,
+    kafka_address,
     node_access,
     node_authentication,
     node_certificates,
@@ -75,7 +77,11 @@ from share_node.node.internal import (
 )
 from share_node.node.process_store import StoreClient
 from share_node.node.roles import Roles
+from share_node.node.views import KafkaCluster
 from share_node.store.data_directory import NodeIdentity
+
+if TYPE_CHECKING:
+    from kafka_listener.listener import KafkaListener
 
 log = structlog.get_logger(__name__)
 
@@ -99,8 +105,14 @@ def _rpc_options(settings: Settings) -> RpcOptions:
         concurrent_calls_max=settings[CALLS_MAX],
         connection_age_ms=settings[CONNECTION_AGE_MS],
         allow_plaintext=settings[ALLOW_PLAINTEXT],
-        connections_max=settings[CONNECTIONS_MAX] or default_connections_max(),
+        connections_max=connections_max(settings),
     )
+
+
+def connections_max(settings: Settings) -> int:
+    """Return how many connections each of this process's ports for clients may have (CM-203, KL-8)."""
+    given = settings[CONNECTIONS_MAX] or default_connections_max()
+    return given if settings[KAFKA_LISTEN_PORT] < 0 else max(1, given // 2)
 
 
 def default_connections_max() -> int:
@@ -163,6 +175,10 @@ class NodeProcess:
             peers_only=True,
             authentication=for_nodes,
         )
+        #: For Kafka's clients; None without it.
+        self.kafka: Final = self._kafka_listener(settings)
+        #: The `host:port` at which Kafka's clients reach it, from its start on; empty without a Kafka listener.
+        self.kafka_address = ""
         self._health: HealthServer | None = None
         self._renewals: list[asyncio.Task[None]] = []
         self._settings = settings
@@ -193,6 +209,8 @@ class NodeProcess:
         settings = self._settings
         address = client_address(settings, self.server.listen())
         self.internal_address = internal_address(settings, self.internal.listen())
+        if self.kafka is not None:
+            self.kafka_address = kafka_address(settings, self.kafka.listen())
         node = ClusterNode(
             self._store.record_log,
             self._store.cluster,
@@ -219,6 +237,8 @@ class NodeProcess:
         self._roles.start()
         await self.server.start()
         await self.internal.start()
+        if self.kafka is not None:
+            self.kafka.start()
         if settings[HEALTH_LISTEN_PORT] >= 0:
             self._health = HealthServer(settings[LISTEN_HOST], settings[HEALTH_LISTEN_PORT], self.server.health)
             await self._health.start()
@@ -236,6 +256,7 @@ class NodeProcess:
             internal=self.internal_address,
             node=self._identity.name,
             roles=settings.text(NODE_ROLES.name),
+            **({"kafka": self.kafka_address} if self.kafka_address else {}),
         )
         return address
 
@@ -260,7 +281,8 @@ class NodeProcess:
             self._roles.drain()
             await self._node.stop()
         grace_s = self._settings[DRAIN_GRACE_MS] / 1000
-        await asyncio.gather(*(each.drain(grace_s, STREAMS_WAIT_S) for each in (self.server, self.internal)))
+        kafka = [] if self.kafka is None else [self.kafka.drain(min(grace_s, STREAMS_WAIT_S))]
+        await asyncio.gather(*(each.drain(grace_s, STREAMS_WAIT_S) for each in (self.server, self.internal)), *kafka)
         if self._roles is not None:
             await self._roles.stop()
         await self._store.close()
@@ -273,6 +295,21 @@ class NodeProcess:
             await self._metrics.close()
         self._identity.release()
         TOPIC_NAMES.forget(self._topic_name)
+
+    def _kafka_listener(self, settings: Settings) -> KafkaListener | None:
+        if settings[KAFKA_LISTEN_PORT] < 0:
+            return None
+        from share_node.node.kafka_port import listener_of  # noqa: PLC0415 - a tenth of a second, where it is wanted
+
+        return listener_of(
+            settings,
+            self.server,
+            KafkaCluster(lambda: self.node),
+            self.passwords,
+            self.certificates,
+            connections_max=connections_max(settings),
+            registry=self.registry,
+        )
 
     def _topic_name(self, topic_id: bytes) -> str:
         return self.node.metadata.image.name_of(topic_id)
@@ -343,6 +380,7 @@ class NodeProcess:
             dead=self._identity.dead,
             internal_address=self.internal_address,
             access_control=self.access is not None,
+            kafka_address=self.kafka_address,
         )
 
     async def _become_ready(self, node: ClusterNode) -> None:

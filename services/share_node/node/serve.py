@@ -66,9 +66,12 @@ USAGE: Final = (
 #: Argument of a role process whose standard input is a pipe from its parent: it leaves when the pipe closes.
 WITH_PARENT: Final = "--with-parent"
 #: First words of the lines that a parent reads from a role's standard output. After the first come the addresses for
-#: clients, for nodes and, if it serves them, for its metrics; after the second a reason as JSON.
+#: clients, for nodes, for its metrics and for Kafka's clients, up to the last one that is served, NONE for one that is
+#: not; after the second a reason as JSON.
 READY_WORD: Final = "ready"
 FAILED_WORD: Final = "failed"
+#: Stands for an address that is not served.
+NONE: Final = "-"
 #: How long a role process may take to leave after its parent has ended, s: the parent's store ends, too, and a new
 #: parent waits for the name.
 ORPHAN_GRACE_S: Final = 0.5
@@ -81,12 +84,13 @@ NAME_WAIT_S: Final = 1.0
 
 
 class Served(NamedTuple):
-    """The addresses of a process that is ready, as `host:port`: for clients, for nodes, and of its metrics, "" if it
-    serves none."""
+    """The addresses of a process that is ready, as `host:port`: for clients, for nodes, of its metrics, and for Kafka's
+    clients; "" for those that it does not serve."""
 
     address: str
     internal: str
     metrics: str
+    kafka: str = ""
 
 
 def node_name(settings: Settings) -> str:
@@ -197,7 +201,7 @@ async def serve(
         await asyncio.wait([ended, ready], return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
             ready.result()
-            on_ready(Served(address, process.internal_address, process.metrics_address))
+            on_ready(Served(address, process.internal_address, process.metrics_address, process.kafka_address))
             await ended
         ready.cancel()
         return process.ended.result() if process.ended.done() else ""
@@ -358,7 +362,10 @@ def _announce(served: Served) -> None:
 
 
 def _announce_all(served: Served) -> None:
-    print(" ".join((READY_WORD, *filter(None, served))), flush=True)
+    addresses = [address or NONE for address in served]
+    while addresses[-1] == NONE:
+        addresses.pop()
+    print(" ".join((READY_WORD, *addresses)), flush=True)
 
 
 def _print_reason(reason: str) -> None:

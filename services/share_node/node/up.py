@@ -31,6 +31,7 @@ from shard_runtime.config.process_settings import (
     HEALTH_LISTEN_PORT,
     INTERNAL_LISTEN_HOST,
     INTERNAL_LISTEN_PORT,
+    KAFKA_LISTEN_PORT,
     LISTEN_HOST,
     LISTEN_PORT,
     LOG_FORMAT,
@@ -95,7 +96,8 @@ class UpOptions:
 class Ready:
     """The report that everything is served. `store_pid`: 0 for a store of the user's. `store`: its URL without a
     password. `metrics`: where the processes serve their metrics, in the order of their starts; empty if they serve
-    none. `limit`: of the embedded store's memory. `tls`, `access_control`: whether they are on."""
+    none. `kafka`: where they serve Kafka's clients, likewise. `limit`: of the embedded store's memory. `tls`,
+    `access_control`: whether they are on."""
 
     bootstrap: str
     data: str
@@ -104,6 +106,7 @@ class Ready:
     pids: dict[str, int]
     started_in_ms: int
     metrics: list[str] = field(default_factory=list)
+    kafka: list[str] = field(default_factory=list)
     limit: StoreLimit | None = None
     tls: bool = False
     access_control: bool = False
@@ -156,14 +159,15 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asynci
                 )
         url = options.store if store is None else store.url
 
-        def ready(bootstrap: str, pids: dict[str, int], metrics: Sequence[str]) -> None:
+        def ready(bootstrap: str, pids: dict[str, int], metrics: Sequence[str], kafka: Sequence[str]) -> None:
             elapsed = int((time.monotonic() - began) * 1000)
             pid = store.pid if store is not None else 0
             pages = [f"http://{address}/metrics" for address in metrics if address]
             limit = store.limit if store is not None else None
             shown = without_password(url or "")
             secured = bool(settings[SSL_CERTIFICATE]), settings[kafka_configs.ACCESS_CONTROL]
-            on_ready(Ready(bootstrap, str(directory.path), shown, pid, pids, elapsed, pages, limit, *secured))
+            ports = list(filter(None, kafka))
+            on_ready(Ready(bootstrap, str(directory.path), shown, pid, pids, elapsed, pages, ports, limit, *secured))
             write_log()
 
         run = _in_processes if options.processes or options.leaders > 1 else _in_one
@@ -179,7 +183,8 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asynci
         lock.release()
 
 
-OnServed = Callable[[str, dict[str, int], Sequence[str]], None]
+#: Takes the bootstrap address, the processes' ids, and their addresses for metrics and for Kafka's clients.
+OnServed = Callable[[str, dict[str, int], Sequence[str], Sequence[str]], None]
 
 
 async def _in_one(options: UpOptions, directory: DataDirectory, url: str, stop: asyncio.Event, ready: OnServed) -> str:
@@ -193,7 +198,7 @@ async def _in_one(options: UpOptions, directory: DataDirectory, url: str, stop: 
         make_cluster=_may_make(options),
         initialise=options.initialise,
         allow=options.allow,
-        on_ready=lambda served: ready(served.address, {"node": os.getpid()}, [served.metrics]),
+        on_ready=lambda served: ready(served.address, {"node": os.getpid()}, [served.metrics], [served.kafka]),
     )
 
 
@@ -239,7 +244,8 @@ async def _in_processes(
         await asyncio.wait([served, stopping], return_when=asyncio.FIRST_COMPLETED)
         if served.done() and not stop.is_set():
             pids = {child.name: child.pid for child in children}
-            ready(served.result()[0], pids, [child.metrics_address for child in children])
+            metrics = [child.metrics_address for child in children]
+            ready(served.result()[0], pids, metrics, [child.kafka_address for child in children])
             for child in children:
                 child.let_log()
             await stopping
@@ -279,9 +285,9 @@ async def _wait(stop: asyncio.Event) -> list[str]:
 
 
 def _port_flags(settings: Settings, place: int) -> dict[str, str]:
-    """Return the ports for metrics and health of the process at this place in the order of starts, where one port is
-    given for all (CT-81 (c))."""
-    given = {setting.name: settings[setting] for setting in (METRICS_PORT, HEALTH_LISTEN_PORT)}
+    """Return the ports for metrics, health and Kafka's clients of the process at this place in the order of starts,
+    where one port is given for all (CT-81 (c))."""
+    given = {setting.name: settings[setting] for setting in (METRICS_PORT, HEALTH_LISTEN_PORT, KAFKA_LISTEN_PORT)}
     return {name: str(port + place) for name, port in given.items() if port > 0}
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from kafka_listener.ports import NO_TOPIC_ID, Broker
 from kip932.ids import TopicIdPartition
 from partition_leader.dead_letters.core.destination import Queue, QueueTopic, View
 from partition_leader.partition_owners import topic_shard
@@ -15,6 +16,8 @@ from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.owners import Owner, OwnerAddress, host_port
 from shard_runtime.cluster.topic_admin import TopicAdmin
 from shard_runtime.config import group_extensions, kafka_configs
+from shard_runtime.ownership.placement import NODE_LIVE
+from shard_runtime.record_log.cluster_store import NodeRecord
 from shard_runtime.record_log.protocol import ShardId, ShardKind
 
 _NO_TOPIC = ""
@@ -162,6 +165,56 @@ class LetterView:
     async def create(self, name: str) -> None:
         """Create a dead-letter topic with the cluster's number of partitions. Raises KafkaError."""
         await self._admin.create_topic(name, {kafka_configs.TOPIC_DLQ_ENABLE.name: "true"})
+
+
+class KafkaCluster:
+    """The cluster as Kafka's clients see it (`kafka_listener.ports.Cluster`). `node` returns this node, once it has
+    joined."""
+
+    def __init__(self, node: Callable[[], ClusterNode]) -> None:
+        self._node = node
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        return self._node().metadata.cluster_id
+
+    @property
+    def node_id(self) -> int:
+        """The id of this node."""
+        return self._node().registry.record.node_id
+
+    def brokers(self) -> Sequence[Broker]:
+        """The live nodes that have a Kafka listener, by id; this one also before it has read the list."""
+        registry = self._node().registry
+        nodes = {each.node_id: each for each in registry.nodes() if each.state == NODE_LIVE}
+        nodes.setdefault(registry.record.node_id, registry.record)
+        return [_broker(nodes[number]) for number in sorted(nodes) if nodes[number].kafka_address]
+
+    def broker(self, node_id: int) -> Broker | None:
+        """The node with this id, also one that is leaving; None when there is none, or it has no Kafka listener."""
+        registry = self._node().registry
+        found = registry.record if node_id == registry.record.node_id else registry.node(node_id)
+        return None if found is None or not found.kafka_address else _broker(found)
+
+    def topic_name(self, topic_id: bytes) -> str:
+        """The topic's name; "" when it is not known."""
+        found = self._node().metadata.image.by_id.get(topic_id)
+        return "" if found is None else found.name
+
+    def topic_id(self, name: str) -> bytes:
+        """The topic's id; NO_TOPIC_ID when it is not known."""
+        found = self._node().metadata.image.topics.get(name)
+        return NO_TOPIC_ID if found is None else found.topic_id
+
+    def share_version(self) -> int:
+        """The cluster's `share.version`."""
+        return self._node().configs.broker(kafka_configs.SHARE_VERSION)
+
+
+def _broker(node: NodeRecord) -> Broker:
+    where = host_port(node.kafka_address)
+    return Broker(node.node_id, where.host, where.port, node.rack)
 
 
 def client_address_of(owner: Owner | None) -> OwnerAddress | None:

@@ -24,8 +24,8 @@ from kip932.errors import (
 )
 from kip932.ids import TopicIdPartition
 
-#: The last epoch of a producer id; after it comes a new id (int32 on the wire).
-EPOCH_MAX: Final = 2**31 - 2
+#: The last epoch of a producer id; after it comes a new id. It is Kafka's: its messages have 16 bits for an epoch.
+EPOCH_MAX: Final = 2**15 - 2
 #: How many ended transactions a record keeps, to answer repeated requests.
 ENDED_KEPT: Final = 10
 #: A transaction has at most as many partitions as a cluster (CM-89).

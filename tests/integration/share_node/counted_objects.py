@@ -35,7 +35,7 @@ _KEPT = (
     "shard_runtime.record_log.protocol.StreamId", "shard_runtime.rpc.connection_ages.",
 )  # fmt: skip
 _OURS = (
-    "group_coordinator", "partition_leader", "share_coordinator", "share_persister", "shard_runtime",
+    "group_coordinator", "kafka_listener", "partition_leader", "share_coordinator", "share_persister", "shard_runtime",
     "transaction_coordinator", "kip932",
 )  # fmt: skip
 

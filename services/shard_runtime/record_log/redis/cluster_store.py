@@ -358,6 +358,7 @@ def _pack(record: NodeRecord) -> str:
             "state": record.state,
             "internal": record.internal_address,
             "access": record.access_control,
+            **({"kafka": record.kafka_address} if record.kafka_address else {}),
         },
         separators=(",", ":"),
     )
@@ -375,6 +376,7 @@ def _unpack(node_id: int, data: bytes) -> NodeRecord:
         state=found["state"],
         internal_address=found["internal"],
         access_control=found.get("access"),
+        kafka_address=found.get("kafka", ""),
     )
 
 

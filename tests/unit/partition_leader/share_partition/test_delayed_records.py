@@ -133,8 +133,8 @@ def test_a_delayed_record_is_explained_loaded_or_not() -> None:
             world.persister,
             clock=world.clock,
             enabled=lambda: True,
-            watched=lambda key: {},
             letters=world.leader.letters,
+            watched=lambda _: {},
         )
         for loaded in (True, False):
             (fate, words), *_ = (await explainer.explain(Asked(key(), 0, 3))).explanation.records

@@ -90,6 +90,17 @@ async def test_a_batch_that_is_not_what_its_request_says_is_refused_and_nothing_
 
 
 @pytest.mark.rule("CM-224")
+@pytest.mark.parametrize("numbers", [(-1, -1), (0, 0), (-1, 0)])
+async def test_without_a_producer_the_header_may_have_any_epoch_and_sequence(numbers: tuple[int, int]) -> None:
+    async with Cluster() as cluster:
+        log = await cluster.node().lead()
+        data = stored(kafka_batch(values(b"a"), producer_epoch=numbers[0], base_sequence=numbers[1]))
+        batch = wire_batch(data, producer_id=None, producer_epoch=None, base_sequence=None)
+        found = only(await ProduceService(Directory(log)).produce(request(batch)))
+        assert (found.error_code, found.base_offset) == (0, 0), found.error_message
+
+
+@pytest.mark.rule("CM-224")
 async def test_a_batch_of_a_transaction_must_say_so_in_its_header() -> None:
     async with Cluster() as cluster:
         log = await cluster.node().lead()

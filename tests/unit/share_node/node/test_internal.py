@@ -8,10 +8,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from kip932.store_settings import STORE_PASSWORD, STORE_SSL_KEY
-from shard_runtime.config.process_settings import SSL_KEY, load_settings
+from shard_runtime.config.process_settings import SSL_KEY, SettingsError, load_settings
 from shard_runtime.rpc.server import ListenError
 from share_node.node import internal
-from share_node.node.internal import internal_address, internal_host, node_access, warn_of_readable_secrets
+from share_node.node.internal import (
+    internal_address,
+    internal_host,
+    kafka_address,
+    node_access,
+    warn_of_readable_secrets,
+)
 from share_node.node.process_store import refuse_unusable
 from share_node.node.up import UpOptions, _child_arguments, _flags
 from tests.support.certificates import node_files
@@ -34,7 +40,29 @@ def test_where_nodes_call(flags: dict[str, str], host: str, reported: str) -> No
     assert (internal_host(settings), internal_address(settings, 5)) == (host, reported)
 
 
-@pytest.mark.rule("CM-80", "CM-1")
+@pytest.mark.rule("KL-7")
+@pytest.mark.parametrize(
+    ("flags", "called"),
+    [
+        ({}, "127.0.0.1:9092"),
+        ({"listen.host": "0.0.0.0", "advertised.host": "pod", "advertised.port": "5"}, "pod:9092"),
+        ({"kafka.advertised.address": "kafka-1.example.com:19092"}, "kafka-1.example.com:19092"),
+        ({"kafka.advertised.address": "kafka-1"}, "kafka-1:9092"),
+        ({"kafka.advertised.address": "[fd00::1]:9"}, "[fd00::1]:9"),
+    ],
+)
+def test_where_kafkas_clients_call(flags: dict[str, str], called: str) -> None:
+    assert kafka_address(load_settings(flags), 9_092) == called
+
+
+@pytest.mark.rule("KL-7")
+@pytest.mark.parametrize("text", [":9092", "h:0", "h:65536", "h:x", "a b:1", "http://h:1", "::1", "h:1:2"])
+def test_an_address_that_no_client_can_call_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="neither HOST:PORT nor HOST"):
+        load_settings({"kafka.advertised.address": text})
+
+
+@pytest.mark.rule("CM-80", "CM-1", "KL-7")
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
@@ -42,6 +70,9 @@ def test_where_nodes_call(flags: dict[str, str], host: str, reported: str) -> No
         ({"listen.port": "7932", "internal.listen.port": "7932"}, "are both 7932"),
         ({"internal.listen.host": "0.0.0.0", "internal.advertised.host": "h"}, "without TLS"),
         ({"listen.port": "7932", "health.listen.port": "7932"}, "health.listen.port and listen.port are both 7932"),
+        ({"kafka.listen.port": "9092", "listen.port": "9092"}, "kafka.listen.port and listen.port are both 9092"),
+        ({"kafka.listen.port": "9", "health.listen.port": "9"}, "health.listen.port and kafka.listen.port are both 9"),
+        ({"kafka.advertised.address": "0.0.0.0:9092"}, "kafka.advertised.address is 0.0.0.0:9092"),
         ({"metrics.port": "9464", "health.listen.port": "9464"}, "health.listen.port and metrics.port are both 9464"),
     ],
 )

@@ -47,14 +47,14 @@ def test_the_end_of_the_parent_is_the_end_of_its_pipe_and_what_it_writes_is_not(
 @pytest.fixture
 def role(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Return a function that runs a role, which serves at h:1 and ends with `outcome`; the function returns the exit
-    status and the output. `metrics`: where it serves these."""
+    status and the output. `metrics`: where it serves these; `kafka`: where Kafka's clients."""
 
-    def run(outcome: str | Exception, *words: str, metrics: str = "") -> tuple[int, str, str]:
+    def run(outcome: str | Exception, *words: str, metrics: str = "", kafka: str = "") -> tuple[int, str, str]:
         async def served(*_: object, on_ready: Callable[[Served], None], waits: bool) -> str:
             assert waits == (serve.WITH_PARENT not in words), "a parent says what is missing, in its role's place"
             if isinstance(outcome, Exception):
                 raise outcome
-            on_ready(Served("h:1", "h:2", metrics))
+            on_ready(Served("h:1", "h:2", metrics, kafka))
             return outcome
 
         monkeypatch.setattr(serve, "serve", served)
@@ -72,6 +72,8 @@ def test_a_role_says_where_it_serves_and_to_a_parent_also_where_nodes_reach_it_a
     assert role("") == (0, "ready h:1\n", "")
     assert role("", serve.WITH_PARENT) == (0, "ready h:1 h:2\n", "")
     assert role("", serve.WITH_PARENT, metrics="h:3") == (0, "ready h:1 h:2 h:3\n", "")
+    assert role("", serve.WITH_PARENT, metrics="h:3", kafka="h:4") == (0, "ready h:1 h:2 h:3 h:4\n", "")
+    assert role("", serve.WITH_PARENT, kafka="h:4") == (0, "ready h:1 h:2 - h:4\n", "")
     os.close(parent)
 
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from kip932.store_settings import STORE_FSYNC_ALWAYS, STORE_URL
 from shard_runtime.config.kafka_configs import ASSIGNORS, AUTO_OFFSET_RESET, EMPTY_RETENTION_MS
-from shard_runtime.config.process_settings import DATA_DIR, METRICS_PORT, NODE_NAME, load_settings
+from shard_runtime.config.process_settings import DATA_DIR, KAFKA_LISTEN_PORT, METRICS_PORT, NODE_NAME, load_settings
 from shard_runtime.rpc.budget import memory_bytes
 from share_node import commands
 from share_node.node.up import (
@@ -78,7 +78,7 @@ def test_it_says_whether_tls_and_access_control_are_on(
     """What a running `up` reports of its settings is in tests/integration/share_node: test_up.py, places.py."""
 
     async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asyncio.Event) -> str:
-        on_ready(Ready("h:1", str(options.data), "", 0, {}, 5, [], None, *secured))
+        on_ready(Ready("h:1", str(options.data), "", 0, {}, 5, [], [], None, *secured))
         return ""
 
     monkeypatch.setattr(commands, "run_up", up)
@@ -105,6 +105,24 @@ def test_where_the_metrics_are_is_said_on_request(
     assert result.exit_code == 0
     line = f"Metrics, for Prometheus: http://127.0.0.1:{port}/metrics\n"
     assert (line in result.stdout, "Metrics" in result.stdout) == (port is not None, port is not None)
+
+
+@pytest.mark.rule("KL-7")
+@pytest.mark.parametrize(("flags", "ports"), [(("--kafka-port", "9092"), ["9092", "9093"]), ((), [])])
+def test_where_kafkas_clients_connect_is_said_on_request(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: tuple[str, ...], ports: list[str]
+) -> None:
+    async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asyncio.Event) -> str:
+        assert options.settings.get(KAFKA_LISTEN_PORT.name) == (ports[0] if ports else None)
+        on_ready(Ready("h:1", str(options.data), "", 0, {}, 5, kafka=[f"127.0.0.1:{port}" for port in ports]))
+        return ""
+
+    monkeypatch.setattr(commands, "run_up", up)
+    said = CliRunner().invoke(commands.up, ["--data", str(tmp_path), *flags]).stdout
+    line = "Kafka's clients, bootstrap.servers: 127.0.0.1:9092,127.0.0.1:9093\n"
+    assert (line in said, "Kafka" in said) == (bool(ports), bool(ports))
+    found = json.loads(CliRunner().invoke(commands.up, ["--data", str(tmp_path), *flags, "--output", "json"]).stdout)
+    assert found["kafka"] == [f"127.0.0.1:{port}" for port in ports]
 
 
 @pytest.mark.rule("CM-70", "CM-73")

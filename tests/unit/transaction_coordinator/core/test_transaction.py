@@ -95,6 +95,9 @@ def test_behind_the_last_epoch_a_new_producer_id_begins() -> None:
     last = Transaction(Identity(ID, EPOCH_MAX), TIMEOUT_MS)
     assert begun(last).identity == Identity(FRESH, 0)
     assert begun(begun(last, asked=last.identity), asked=last.identity).identity == Identity(FRESH, 0)
+    assert EPOCH_MAX == 32_766, "Kafka's clients keep an epoch in 16 bits"
+    beyond = last._replace(identity=Identity(ID, 100_000))  # of a build that had no such limit
+    assert begun(beyond).identity == Identity(FRESH, 0)
 
 
 @pytest.mark.rule("CM-153")

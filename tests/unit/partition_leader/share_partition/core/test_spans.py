@@ -105,7 +105,6 @@ def test_what_a_write_says_and_what_its_commit_does_is_what_each_record_says(
     assert [(member, deadline) for *_, member, deadline in after] == [("", 0) if gone else ("m", 9) for gone in arrived]
 
 
-@pytest.mark.rule("P-3")
 @pytest.mark.parametrize(
     ("spans", "dense"),
     [([], False), ([(0, 0)], False), ([(0, 0), (31, 31)], True), ([(0, 0), (32, 32)], False)],

@@ -1,0 +1,331 @@
+"""Calls that a connection's requests make at this node: the handlers that gRPC's clients call, with messages in place
+of bytes between, and through the same gate (KL-5).
+
+Produce, ShareFetch and ShareAcknowledge go through streams, as those of gRPC's clients do: their order, their bounds,
+and the end of a session with its connection are the streams' (KL-6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import structlog
+from google.protobuf.message import Message
+
+from kafka_listener.ports import Cluster
+from kip932.api.v1.produce_pb2 import ProduceRequest, ProduceResponse
+from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
+from kip932.errors import (
+    InvalidRequestError,
+    KafkaError,
+    NetworkError,
+    NotCoordinatorError,
+    NotLeaderOrFollowerError,
+    ShareSessionLimitReachedError,
+    UnknownServerError,
+)
+from kip932.rpc.transport import TransportStatus
+from shard_runtime.rate_limited_log import RateLimitedLog
+from shard_runtime.rpc.binding import BoundMethod, CallContext, snake_case
+from shard_runtime.rpc.gate import Caller, Gate
+from shard_runtime.rpc.status import RpcFailureError, expected
+from shard_runtime.rpc.table import RPCS, Port, Rpc
+
+log = structlog.get_logger(__name__)
+
+#: How many streams one connection may have. A client needs one for its records and one for its member.
+STREAMS_MAX: Final = 64
+#: How long a stream's handler may take for the requests that it has when its connection is lost, s.
+ENDING_S: Final = 20.0
+#: The session epoch with which a member leaves.
+_FINAL_EPOCH: Final = -1
+
+_ROWS: Final[Mapping[str, Rpc]] = {snake_case(row.name): row for row in RPCS.values() if Port.CLIENTS in row.ports}
+_GROUPS: Final = "GroupCoordinatorService"
+_LEADER: Final = "PartitionLeaderService"
+_MEMBER: Final = "member"
+_FETCH, _ACKNOWLEDGE = "fetch", "acknowledge"
+
+
+class ProduceMessage(NamedTuple):
+    """A message of a ProduceStream: what its handler reads of one, with the request itself instead of a copy."""
+
+    correlation_id: int
+    request: ProduceRequest
+    traceparent: str = ""
+
+
+class ShareMessage(NamedTuple):
+    """A message of a ShareStream, as `ProduceMessage`."""
+
+    correlation_id: int
+    fetch: ShareFetchRequest | None
+    acknowledge: ShareAcknowledgeRequest | None
+    traceparent: str = ""
+
+    def WhichOneof(self, group: str) -> str:  # noqa: N802 - protobuf's name, which the handler calls
+        """Return which of the two it is."""
+        return _ACKNOWLEDGE if self.fetch is None else _FETCH
+
+
+class Served(NamedTuple):
+    """What a listener serves: the RPCs of this node by their paths, what their calls have to pass, and the cluster."""
+
+    methods: Mapping[str, BoundMethod]
+    gate: Gate
+    cluster: Cluster
+    failures: RateLimitedLog
+
+
+class LocalStream:
+    """A `ServerStream` within this process. Its handler runs until `close`, `abort`, or an error of its own; then
+    whatever is not answered fails.
+
+    `writable` waits until the client takes answers: so the handler meets the same bound as over gRPC. `on_end` is
+    called when the handler has ended.
+    """
+
+    def __init__(
+        self,
+        bound: BoundMethod,
+        context: CallContext,
+        served: Served,
+        writable: Callable[[], Awaitable[None]],
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.context = context
+        self._bound = bound
+        self._served = served
+        self._writable = writable
+        self._on_end = on_end
+        self._inbox: deque[tuple[Any, int]] = deque()
+        self._unanswered: dict[int, asyncio.Future[Any]] = {}
+        self._last_id = 0
+        self._closed = False
+        self._came: asyncio.Future[None] | None = None
+        self._user = served.gate.user_of(context)
+        served.gate.calls.begin(self._user)
+        self._error: KafkaError = NetworkError("the stream of this connection ended; try again")
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="local-stream")
+        self._task.add_done_callback(self._finished)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it takes no more requests."""
+        return self._closed or self._task.done()
+
+    @property
+    def asked(self) -> int:
+        """How many requests it has had."""
+        return self._last_id
+
+    def ask(self, make: Callable[[int], Any], size: int) -> asyncio.Future[Any]:
+        """Send a request, and return the future of its response, which may fail with a KafkaError.
+
+        `make` returns the message for a correlation id; `size`: the bytes that the request takes in memory.
+        """
+        self._last_id += 1
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._unanswered[self._last_id] = answer
+        self._inbox.append((make(self._last_id), size))
+        self._wake()
+        return answer
+
+    async def read(self) -> Any:
+        """Return the next request; None when there will be no other one."""
+        while not self._inbox:
+            if self._closed:
+                return None
+            self._came = asyncio.get_running_loop().create_future()
+            await self._came
+        message, self.context.message_bytes = self._inbox.popleft()
+        return message
+
+    async def write(self, message: Any) -> None:
+        """Give a response to the request that it answers."""
+        await self._writable()
+        answer = self._unanswered.pop(message.correlation_id, None)
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    def close(self) -> None:
+        """Take no more requests; the handler answers those that it has, and ends."""
+        self._closed = True
+        self._wake()
+
+    def abort(self) -> None:
+        """End the handler at once, as gRPC does when a connection is lost."""
+        self._closed = True
+        self._task.cancel()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until the handler has ended; after so long it is aborted."""
+        await asyncio.wait([self._task], timeout=seconds)
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    def _wake(self) -> None:
+        if self._came is not None and not self._came.done():
+            self._came.set_result(None)
+
+    async def _run(self) -> None:
+        try:
+            await self._bound.handler(self)
+        except Exception as error:
+            self._error = as_kafka_error(error, self._bound, self.context, self._served.failures)
+
+    def _finished(self, _: asyncio.Task[None]) -> None:
+        self._closed = True
+        self._inbox.clear()
+        self._served.gate.calls.end(self._user)
+        self._on_end()
+        for answer in self._unanswered.values():
+            if not answer.done():
+                answer.set_exception(self._error)
+                answer.exception()  # its request may have been given up
+        self._unanswered.clear()
+
+
+class Streams:
+    """The streams of one connection. `writable`: as for LocalStream."""
+
+    def __init__(self, served: Served, writable: Callable[[], Awaitable[None]]) -> None:
+        self._served = served
+        self._writable = writable
+        self._open: dict[tuple[str, ...], LocalStream] = {}
+
+    def of(self, key: tuple[str, ...], bound: BoundMethod, context: Callable[[], CallContext]) -> LocalStream:
+        """Return the stream of this name, opened if there is none. Raises ShareSessionLimitReachedError when the
+        connection has as many as it may."""
+        stream = self._open.get(key)
+        if stream is not None and not stream.ended:
+            return stream
+        if len(self._open) >= STREAMS_MAX:
+            raise ShareSessionLimitReachedError(
+                f"this connection has {STREAMS_MAX} members already; expected one for each consumer"
+            )
+        made = LocalStream(bound, context(), self._served, self._writable, lambda: self._forget(key, made))
+        self._open[key] = made
+        return made
+
+    def _forget(self, key: tuple[str, ...], stream: LocalStream) -> None:
+        if self._open.get(key) is stream:
+            del self._open[key]
+
+    async def end(self) -> None:
+        """End all streams, since the connection is lost: those of members at once, so that their records are released;
+        the one for records when all that came is stored."""
+        streams, self._open = self._open, {}
+        for key, stream in streams.items():
+            if key[0] == _LEADER:
+                stream.close()
+            else:
+                stream.abort()
+        await asyncio.gather(*(stream.wait(ENDING_S) for stream in streams.values()))
+
+
+class Calls:
+    """The connection as one request's handler sees it (`ports.Connection`)."""
+
+    def __init__(self, served: Served, caller: Caller, streams: Streams) -> None:
+        self._served = served
+        self._streams = streams
+        self.caller = caller
+        self.context: CallContext = served.gate.context(caller, {})
+        self._contexts: dict[str, CallContext] = {}
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster."""
+        return self._served.cluster
+
+    async def call(self, rpc: str, request: Message) -> Any:
+        """Call a unary RPC, as `ports.Connection` says."""
+        bound = self._bound(rpc)
+        context = self._contexts.get(rpc)
+        if context is None:
+            context = self._contexts[rpc] = self._served.gate.context(self.caller, bound.needs)
+        gate = self._served.gate
+        user = gate.user_of(context)
+        gate.calls.begin(user)
+        try:
+            return await bound.handler(request, context)
+        except Exception as error:
+            raise as_kafka_error(error, bound, context, self._served.failures) from error
+        finally:
+            gate.calls.end(user)
+
+    async def produce(self, request: ProduceRequest) -> ProduceResponse:
+        """Produce through the connection's stream, as `ports.Connection` says."""
+        stream = self._stream("produce_stream", _LEADER)
+        answered = await stream.ask(lambda number: ProduceMessage(number, request), request.ByteSize())
+        response: ProduceResponse = answered.response
+        return response
+
+    async def share_fetch(self, group: str, member: str, request: ShareFetchRequest) -> ShareFetchResponse:
+        """Fetch through the member's stream, as `ports.Connection` says."""
+        answered = await self._share(group, member, request, lambda number: ShareMessage(number, request, None))
+        response: ShareFetchResponse = answered.fetch
+        return response
+
+    async def share_acknowledge(
+        self, group: str, member: str, request: ShareAcknowledgeRequest
+    ) -> ShareAcknowledgeResponse:
+        """Acknowledge through the member's stream, as `ports.Connection` says."""
+        answered = await self._share(group, member, request, lambda number: ShareMessage(number, None, request))
+        response: ShareAcknowledgeResponse = answered.acknowledge
+        return response
+
+    async def _share(
+        self,
+        group: str,
+        member: str,
+        request: ShareFetchRequest | ShareAcknowledgeRequest,
+        make: Callable[[int], ShareMessage],
+    ) -> Any:
+        """Ask the member's stream. It is closed with the end of its session, but for a request that came after: that
+        may have opened another one."""
+        stream = self._stream("share_stream", _MEMBER, group, member)
+        answer = stream.ask(make, request.ByteSize())
+        asked = stream.asked
+        answered = await answer
+        if request.share_session_epoch == _FINAL_EPOCH and stream.asked == asked:
+            stream.close()
+        return answered
+
+    def _stream(self, rpc: str, *name: str) -> LocalStream:
+        """Return a stream of this caller: it keeps the rights and quotas of the caller that opened it."""
+        bound = self._bound(rpc)
+        key = (*name, self.caller.client_id, self.caller.identity.principal or "")
+        return self._streams.of(key, bound, lambda: self._served.gate.context(self.caller, bound.needs))
+
+    def _bound(self, rpc: str) -> BoundMethod:
+        row = _ROWS[rpc]
+        bound = self._served.methods.get(row.path)
+        if bound is not None:
+            return bound
+        if row.service.endswith(_GROUPS):
+            raise NotCoordinatorError("this node coordinates no groups; ask for the group's coordinator")
+        raise NotLeaderOrFollowerError("this node leads no partitions; ask for the partition's leader")
+
+
+def as_kafka_error(error: Exception, bound: BoundMethod, context: CallContext, failures: RateLimitedLog) -> KafkaError:
+    """Return a handler's error as one of Kafka's. One that no caller should get is logged."""
+    if isinstance(error, KafkaError):
+        return error
+    if isinstance(error, RpcFailureError):
+        refused = error.status is TransportStatus.INVALID_ARGUMENT
+        return InvalidRequestError(str(error)) if refused else UnknownServerError(str(error))
+    if not expected(error):
+        failures.error(
+            "call_failed",
+            key=(bound.method.path, context.peer, type(error)),
+            method=bound.method.path,
+            peer=context.connection_id,
+            exc_info=error,
+        )
+    return UnknownServerError(f"the server met an unexpected {type(error).__name__}; see its log")

@@ -1,0 +1,44 @@
+"""Prometheus metrics of the Kafka listener, read when they are collected (KL-9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client.core import Metric
+
+from kafka_listener.listener import KafkaListener
+from shard_runtime.metrics.families import ComputedMetrics, counter, gauge
+
+
+class KafkaListenerMetrics(ComputedMetrics):
+    """What the connections of Kafka's clients ask for, and why some are closed."""
+
+    connections = gauge("sharegroups_kafka_connections", "Open connections of Kafka's clients.")
+    under_way = gauge("sharegroups_kafka_requests_under_way", "Their requests that are not answered.")
+    requests = counter("sharegroups_kafka_requests_total", "Their requests, by Kafka's name of the API.", "api")
+    malformed = counter(
+        "sharegroups_kafka_malformed_requests_total", "Requests that could not be read; each closed its connection."
+    )
+    refused = counter(
+        "sharegroups_kafka_refused_connections_total",
+        "Connections closed for what their clients did, or not taken, by the reason.",
+        "reason",
+    )
+
+    def __init__(self, listener: KafkaListener) -> None:
+        self._listener = listener
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield connections, requests by API, and what was refused."""
+        listener, counts = self._listener, self._listener.counts
+        yield self.connections.of(listener.connections)
+        yield self.under_way.of(listener.under_way)
+        requests = self.requests.empty()
+        for name, number in sorted(counts.requests.items()):
+            requests.add_metric([name], number)
+        yield requests
+        yield self.malformed.of(counts.malformed)
+        refused = self.refused.empty()
+        for reason, number in sorted(counts.refused.items()):
+            refused.add_metric([reason], number)
+        yield refused

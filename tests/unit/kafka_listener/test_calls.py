@@ -1,0 +1,281 @@
+"""Calls of a connection: the node's handlers, with rights, errors and streams."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from kafka_listener.calls import STREAMS_MAX, Calls, Served, Streams
+from kip932.acls import Operation, ResourceType
+from kip932.api.v1.cluster_service_pb2 import DESCRIPTOR as CLUSTER
+from kip932.api.v1.metadata_pb2 import MetadataRequest, MetadataResponse
+from kip932.api.v1.partition_leader_service_pb2 import DESCRIPTOR as LEADER
+from kip932.api.v1.produce_pb2 import ProduceRequest, ProduceResponse, ProduceStreamResponse
+from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeRequest
+from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
+from kip932.api.v1.share_stream_pb2 import ShareStreamResponse
+from kip932.errors import (
+    InvalidRequestError,
+    NetworkError,
+    NotCoordinatorError,
+    NotLeaderOrFollowerError,
+    ShareSessionLimitReachedError,
+    TopicAuthorizationFailedError,
+    UnknownServerError,
+)
+from shard_runtime.rate_limited_log import RateLimitedLog
+from shard_runtime.rpc.access import Access
+from shard_runtime.rpc.authentication import PASSWORD, UNKNOWN, Identity
+from shard_runtime.rpc.binding import CallContext, bind
+from shard_runtime.rpc.budget import Budget
+from shard_runtime.rpc.gate import Caller, Gate, OpenCalls
+from shard_runtime.rpc.status import invalid_argument
+
+pytestmark = pytest.mark.asyncio
+
+ALICE = Identity("User:alice", PASSWORD)
+FETCHED = ShareFetchResponse(throttle_time_ms=3)
+
+
+class Lines:
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def error(self, event: str, **fields: Any) -> None:
+        self.events.append(event)
+
+
+class Node:
+    """The handlers of a node, which the test lets answer."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.streams: list[str] = []
+        self.messages: list[Any] = []
+        self.go = asyncio.Event()
+        self.half_closed = 0
+
+    async def metadata(self, request: MetadataRequest, context: CallContext) -> MetadataResponse:
+        if self.error is not None:
+            raise self.error
+        context.require(ResourceType.TOPIC, "jobs")
+        return MetadataResponse(cluster_id=context.client_id)
+
+    async def produce_stream(self, stream: Any) -> None:
+        self.streams.append("produce begins")
+        try:
+            while (message := await stream.read()) is not None:
+                self.messages.append((message.request.timeout_ms, stream.context.message_bytes))
+                await self.go.wait()
+                if self.error is not None:
+                    raise self.error
+                response = ProduceResponse(throttle_time_ms=message.request.timeout_ms)
+                await stream.write(ProduceStreamResponse(correlation_id=message.correlation_id, response=response))
+            self.half_closed += 1
+        finally:
+            self.streams.append("produce ends")
+
+    async def share_stream(self, stream: Any) -> None:
+        self.streams.append("share begins")
+        try:
+            while (message := await stream.read()) is not None:
+                self.messages.append(message.WhichOneof("request"))
+                if self.error is not None:
+                    raise self.error
+                await stream.write(ShareStreamResponse(correlation_id=message.correlation_id, fetch=FETCHED))
+            self.half_closed += 1
+        finally:
+            self.streams.append("share ends")
+
+
+class Fixture:
+    """A connection of alice to a node."""
+
+    def __init__(self, node: Node, access: Access | None = None) -> None:
+        self.lines = Lines()
+        unused = cast(Any, None)
+        gate = Gate(Budget(1_000_000), unused, unused, OpenCalls(1_000), access=access)
+        methods = [
+            *bind(CLUSTER.services_by_name["ClusterService"], node),
+            *bind(LEADER.services_by_name["PartitionLeaderService"], node),
+        ]
+        self.gate = gate
+        served = Served({each.method.path: each for each in methods}, gate, unused, cast(RateLimitedLog, self.lines))
+        self.served = served
+        self.writable = asyncio.Event()
+        self.writable.set()
+
+        async def until_writable() -> None:
+            await self.writable.wait()
+
+        self.streams = Streams(served, until_writable)
+        self.calls = Calls(served, Caller("kafka:1", "10.0.0.1", "me", ALICE), self.streams)
+
+
+@pytest.mark.rule("KL-5")
+async def test_a_call_has_the_rights_that_its_rpc_needs() -> None:
+    allowed = Fixture(Node(), Access(["User:alice"]))
+    assert (await allowed.calls.call("metadata", MetadataRequest())).cluster_id == "me"
+    refused = Fixture(Node(), Access())
+    with pytest.raises(TopicAuthorizationFailedError, match="DESCRIBE"):
+        await refused.calls.call("metadata", MetadataRequest())
+    assert refused.calls.context.may(ResourceType.TOPIC, "jobs", Operation.READ) is False
+
+
+@pytest.mark.rule("KL-5")
+async def test_what_this_node_has_no_role_for_is_refused_as_by_a_wrong_node() -> None:
+    fixture = Fixture(Node())
+    with pytest.raises(NotCoordinatorError):
+        await fixture.calls.call("share_group_heartbeat", MetadataRequest())
+    with pytest.raises(NotLeaderOrFollowerError):
+        await fixture.calls.call("list_offsets", MetadataRequest())
+
+
+@pytest.mark.rule("KL-5")
+async def test_other_errors_become_kafkas_and_those_for_no_caller_are_logged() -> None:
+    node = Node()
+    fixture = Fixture(node)
+    node.error = invalid_argument("16 bytes expected")
+    with pytest.raises(InvalidRequestError, match="16 bytes"):
+        await fixture.calls.call("metadata", MetadataRequest())
+    assert fixture.lines.events == []
+    node.error = ZeroDivisionError()
+    with pytest.raises(UnknownServerError, match="ZeroDivisionError"):
+        await fixture.calls.call("metadata", MetadataRequest())
+    assert fixture.lines.events == ["call_failed"]
+
+
+@pytest.mark.rule("KL-6")
+async def test_records_go_through_one_stream_in_the_order_of_their_calls() -> None:
+    node = Node()
+    fixture = Fixture(node)
+    asked = [asyncio.ensure_future(fixture.calls.produce(ProduceRequest(timeout_ms=number + 1))) for number in range(5)]
+    node.go.set()
+    assert [response.throttle_time_ms for response in await asyncio.gather(*asked)] == [1, 2, 3, 4, 5]
+    assert [number for number, _ in node.messages] == [1, 2, 3, 4, 5]
+    assert {size for _, size in node.messages} == {ProduceRequest(timeout_ms=1).ByteSize()}
+    assert node.streams == ["produce begins"]
+    await fixture.streams.end()
+
+
+@pytest.mark.rule("KL-6")
+async def test_each_member_has_a_stream_which_its_final_request_ends() -> None:
+    node = Node()
+    fixture = Fixture(node)
+    for member in ("m1", "m2", "m1"):
+        assert await fixture.calls.share_fetch("g", member, ShareFetchRequest(max_bytes=1)) == FETCHED
+    assert node.streams == ["share begins"] * 2
+    await fixture.calls.share_acknowledge("g", "m1", ShareAcknowledgeRequest(share_session_epoch=-1))
+    await asyncio.sleep(0)
+    assert (node.streams[2:], node.messages[-1], node.half_closed) == (["share ends"], "acknowledge", 1)
+    await fixture.calls.share_fetch("g", "m1", ShareFetchRequest(share_session_epoch=-1))
+    assert node.streams[3:4] == ["share begins"]
+    await fixture.streams.end()
+
+
+@pytest.mark.rule("KL-6")
+async def test_a_final_request_does_not_end_a_session_that_was_opened_right_after_it() -> None:
+    node = Node()
+    fixture = Fixture(node)
+    asked = [
+        asyncio.ensure_future(fixture.calls.share_fetch("g", "m", ShareFetchRequest(share_session_epoch=epoch)))
+        for epoch in (-1, 0)
+    ]
+    await asyncio.gather(*asked)
+    await fixture.calls.share_fetch("g", "m", ShareFetchRequest(share_session_epoch=1))
+    assert node.streams == ["share begins"]
+    await fixture.streams.end()
+
+
+@pytest.mark.rule("KL-6", "KL-20")
+async def test_a_caller_that_becomes_another_has_streams_with_its_own_rights() -> None:
+    seen: list[str | None] = []
+
+    class Naming(Node):
+        async def share_stream(self, stream: Any) -> None:
+            seen.append(stream.context.principal)
+            await super().share_stream(stream)
+
+    fixture = Fixture(Naming())
+    before = Calls(fixture.served, Caller("kafka:1", "10.0.0.1", "me", UNKNOWN), fixture.streams)
+    for calls in (before, fixture.calls, fixture.calls):
+        await calls.share_fetch("g", "m", ShareFetchRequest())
+    assert seen == [None, "User:alice"]
+    await fixture.streams.end()
+
+
+@pytest.mark.rule("KL-6")
+async def test_the_end_of_the_connection_ends_members_at_once_and_stores_what_came() -> None:
+    node = Node()
+    fixture = Fixture(node)
+    produced = asyncio.ensure_future(fixture.calls.produce(ProduceRequest(timeout_ms=7)))
+    late = asyncio.ensure_future(fixture.calls.produce(ProduceRequest(timeout_ms=8)))
+    await asyncio.sleep(0)
+    await fixture.calls.share_fetch("g", "m", ShareFetchRequest())
+    for request in (produced, late):
+        request.cancel()
+    ending = asyncio.ensure_future(fixture.streams.end())
+    while len(node.streams) < 3:  # noqa: ASYNC110 - nothing says so
+        await asyncio.sleep(0)
+    assert node.streams == ["produce begins", "share begins", "share ends"]
+    node.go.set()
+    await ending
+    assert [message[0] for message in node.messages if isinstance(message, tuple)] == [7, 8]
+    assert node.streams[-1] == "produce ends"
+    assert node.half_closed == 1
+
+
+@pytest.mark.rule("KL-6")
+async def test_a_stream_that_fails_fails_its_requests_and_the_next_one_has_a_new_one() -> None:
+    node = Node()
+    fixture = Fixture(node)
+    node.error = InvalidRequestError("no")
+    asked = [asyncio.ensure_future(fixture.calls.share_fetch("g", "m", ShareFetchRequest())) for _ in range(3)]
+    for outcome in await asyncio.gather(*asked, return_exceptions=True):
+        assert isinstance(outcome, InvalidRequestError)
+    node.error = None
+    assert await fixture.calls.share_fetch("g", "m", ShareFetchRequest()) == FETCHED
+    assert node.streams == ["share begins", "share ends", "share begins"]
+    await fixture.streams.end()
+
+
+@pytest.mark.rule("KL-6")
+async def test_what_a_lost_connection_did_not_wait_for_fails() -> None:
+    fixture = Fixture(Node())
+    waiting = asyncio.ensure_future(fixture.calls.share_fetch("g", "m", ShareFetchRequest()))
+    fixture.writable.clear()
+    await asyncio.sleep(0)
+    await fixture.streams.end()
+    with pytest.raises(NetworkError):
+        await waiting
+
+
+@pytest.mark.rule("KL-6", "KL-5")
+async def test_streams_have_a_bound_and_count_among_the_users_calls() -> None:
+    fixture = Fixture(Node())
+    for number in range(STREAMS_MAX):
+        await fixture.calls.share_fetch("g", f"m{number}", ShareFetchRequest())
+    with pytest.raises(ShareSessionLimitReachedError, match="64 members"):
+        await fixture.calls.share_fetch("g", "one more", ShareFetchRequest())
+    assert fixture.gate.calls._of == {"User:alice": STREAMS_MAX}
+    await fixture.streams.end()
+    assert fixture.gate.calls._of == {}
+
+
+@pytest.mark.rule("KL-14", "KL-6")
+async def test_a_client_that_does_not_read_lets_the_stream_wait() -> None:
+    node = Node()
+    fixture = Fixture(node)
+    fixture.writable.clear()
+    asked = [asyncio.ensure_future(fixture.calls.share_fetch("g", "m", ShareFetchRequest())) for _ in range(3)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert node.messages == ["fetch"]
+    fixture.writable.set()
+    await asyncio.gather(*asked)
+    assert node.messages == ["fetch"] * 3
+    await fixture.streams.end()
