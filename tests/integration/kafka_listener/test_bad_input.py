@@ -49,13 +49,17 @@ class Canary:
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
+    def _stored(self, error: object, _: object) -> None:
+        if error is not None:
+            self.failed.append(str(error))
+
     def _run(self) -> None:
         producer = Producer({**self._settings, "enable.idempotence": True, "linger.ms": 0})
         consumer = ShareConsumer({**self._settings, "group.id": unique("canary")})
         consumer.subscribe([self._topic])
         while not self._ends.is_set():
             value = str(self.rounds).encode()
-            producer.produce(self._topic, value, on_delivery=lambda error, _: error and self.failed.append(str(error)))
+            producer.produce(self._topic, value, on_delivery=self._stored)
             producer.flush(BOUND_S)
             if not self._comes(consumer, value):
                 self.failed.append(f"record {self.rounds} did not come")
