@@ -31,6 +31,7 @@ class Old(Made):
         super().__init__()
         self.client = client
         self.epoch = 0
+        self.session = 6
         self.add(Configured, ((AGE_FLAG, str(AGE_MS)),))
 
     def opens(self, number: int, connection: str) -> Old:
@@ -44,12 +45,21 @@ class Old(Made):
         self.add(MoveAsked, 1, connection, self.client, f"{connection}/1", "ShareStream")
         return self
 
-    def sends(self, number: int, epoch: int | None = None, code: int = 0) -> Old:
-        """Receive the session's next request, or one of this epoch, over a stream; accept it, or refuse it."""
+    def sends(
+        self, number: int, epoch: int | None = None, code: int = 0, session: int | None = None, *, acks: bool = False
+    ) -> Old:
+        """Receive the session's next request, or one of this epoch, over a stream; accept it, or refuse it. `session`:
+        the one that it names, if not the newest. Epoch 0 opens another one. `acks`: whether it acknowledges records."""
         asked = self.epoch if epoch is None else epoch
         self.requests += 1
-        accepted = 0 if code else 7
-        self.add(SessionAsked, 1, self.requests, "ShareFetch", "g", "A", str(number), asked, (), 7, accepted, code, 0)
+        if asked == 0 and not code:
+            self.session += 1
+        named = 0 if asked == 0 else session or self.session
+        accepted = 0 if code else self.session
+        acked = (("t", 0, (0, 4, (1,))),) if acks else ()
+        self.add(
+            SessionAsked, 1, self.requests, "ShareFetch", "g", "A", str(number), asked, acked, named, accepted, code, 0
+        )
         self.epoch += 0 if code else 1
         return self
 
@@ -171,3 +181,40 @@ def test_a_session_that_is_opened_again_soon_after_a_move_was_lost_by_it() -> No
     assert not found(Moves(), Old().opens(1, "c1").sends(1).sends(1, 0).loses(1, session=True))
     closed = moved().loses(1).sends(2, -1).old(900).sends(2, 0).loses(2, session=True)
     assert not found(Moves(), closed), "its consumer had closed it"
+
+
+def reopened(close_ms: int | None, session: int, *, acks: bool = False) -> Old:
+    """Return a history in which a member opens another session soon after a move, and then asks to close one."""
+    made = moved().loses(1).old(900).opens(3, "c3")
+    made.add(SessionEnded, 1, "g", "A")
+    made.sends(3, 0)
+    if close_ms is not None:
+        made.old(close_ms).sends(2, -1, InvalidShareSessionEpochError.code, session, acks=acks)
+    return made.old(1_650).moves("c3").loses(2)
+
+
+@pytest.mark.rule("INV-22")
+def test_a_session_that_its_consumer_closes_while_it_opens_another_was_not_lost() -> None:
+    first, second = 7, 8
+    assert not found(Moves(), reopened(901, first))
+    assert not found(Moves(), reopened(1_400, first))
+    assert found(Moves(), reopened(1_401, first)) == WRONG, "it had opened another one long before"
+    assert found(Moves(), reopened(None, first)) == WRONG
+    assert found(Moves(), reopened(901, second)) == WRONG, "it closed the other one"
+    assert found(Moves(), reopened(901, first, acks=True)) == WRONG, "it was not done with it"
+
+
+@pytest.mark.rule("INV-22", "CL-144")
+def test_only_a_request_of_the_newest_session_that_comes_after_the_ask_is_refused_because_of_the_move() -> None:
+    refused = InvalidShareSessionEpochError.code
+
+    def history(session: int | None, asked_first: bool) -> Old:
+        made = Old().opens(1, "c1").sends(1).old(750)
+        if asked_first:
+            made.moves("c1")
+        made.sends(1, 9, refused, session).old(760)
+        return made if asked_first else made.moves("c1")
+
+    assert found(Moves(), history(None, asked_first=True)) == WRONG
+    assert not found(Moves(), history(6, asked_first=True))
+    assert not found(Moves(), history(None, asked_first=False))

@@ -2,6 +2,8 @@
 
 That nothing is given twice, lost or applied twice meanwhile is checked by the other checkers, in every run. A session
 cannot move while its member may not read the group; it holds nothing then (PL-531), and may end with its connection.
+A consumer whose partitions come back opens another session without waiting until it has closed the one before it
+(CL-37): that one is not lost, and its close may be refused.
 """
 
 from __future__ import annotations
@@ -34,8 +36,10 @@ _ASKED_AT: Final = 0.8
 _LATE_MS: Final = 50
 #: How long after a move the client may keep the previous stream open: until it has the response, and its end arrives.
 _FORMER_MS: Final = 500
-#: A session that is opened again this soon after the ask was lost by the move.
+#: A session that is opened again this soon after the ask was lost by the move, unless its consumer closed it.
 _AGAIN_MS: Final = 1_500
+#: How long after the opening of another session a consumer's close of the one before it may arrive.
+_CLOSE_MS: Final = 500
 _OPENING: Final = 0
 _CLOSING: Final = -1
 _REFUSALS: Final = frozenset({InvalidShareSessionEpochError.code, ShareSessionNotFoundError.code})
@@ -138,7 +142,16 @@ class _Sessions:
         self._running = Running(history)
         self._streams = _streams(history)
         self._too_old = {event.connection for event in history.of(ConnectionEnded) if event.why == TOO_OLD}
+        #: When requests to close sessions have arrived, by the id of the session, whether they were accepted or not.
+        #: Those with acknowledgements are left out: if such a close is refused, the consumer has lost their outcome.
+        self._closes_ms = {
+            (event.process, event.incarnation, event.session_id): event.at_ms
+            for event in history.of(SessionAsked)
+            if event.session_epoch == _CLOSING and not event.acks
+        }
         self._bound: dict[Key, str] = {}
+        #: The id of each member's newest session at each leader.
+        self._ids: dict[Key, int] = {}
         #: The stream to which a session was bound when it ended.
         self._at_end: dict[Key, str] = {}
         self._former: dict[Key, set[str]] = defaultdict(set)
@@ -154,25 +167,25 @@ class _Sessions:
         if not event.accepted:
             if event.code == GroupAuthorizationFailedError.code:
                 self._denied_ms[key] = event.at_ms
-            yield from self._refused(event, bound)
+            yield from self._refused(event, key, bound)
         elif event.session_epoch == _CLOSING:
             self._at_end[key] = event.connection
             self._bound.pop(key, None)
             self._asked.pop(key, None)
         elif event.session_epoch == _OPENING:
             yield from self._opened(event, key)
-            self._bound[key] = event.connection
+            self._bound[key], self._ids[key] = event.connection, event.accepted
         else:
             if bound is not None and bound != event.connection:
                 yield from self._moved(event, key, bound)
-            self._bound[key] = event.connection
+            self._bound[key], self._ids[key] = event.connection, event.accepted
 
     def ended(self, event: SessionEnded) -> None:
         key = (event.process, event.incarnation, event.group_id, event.member_id)
         self._former.pop(key, None)
         if (bound := self._bound.pop(key, None)) is not None:
             self._at_end[key] = bound
-            self._note_asked(key, bound)
+            self._note_asked(key, bound, event.at_ms)
 
     def lost(self, event: ShareStreamLost) -> Iterator[Violation]:
         for names in event.ended:
@@ -202,7 +215,7 @@ class _Sessions:
     def _moved(self, event: SessionAsked, key: Key, bound: str) -> Iterator[Violation]:
         former = self._streams.get((event.process, event.incarnation, bound))
         self._former[key].add(bound)
-        self._note_asked(key, bound)
+        self._note_asked(key, bound, event.at_ms)
         if former is None or not former.serves(event.group_id):
             return
         self._moves.append((event, former))
@@ -214,9 +227,9 @@ class _Sessions:
                 (event,),
             )
 
-    def _note_asked(self, key: Key, number: str) -> None:
+    def _note_asked(self, key: Key, number: str, at_ms: int) -> None:
         stream = self._streams.get((*key[:2], number))
-        if stream is not None and stream.asked is not None:
+        if stream is not None and stream.asked is not None and stream.asked.at_ms <= at_ms:
             self._asked[key] = stream
 
     def _opened(self, event: SessionAsked, key: Key) -> Iterator[Violation]:
@@ -226,6 +239,8 @@ class _Sessions:
             return
         if self._denied_ms.get(key, -1) >= stream.asked.at_ms:
             return
+        if self._closes_ms.get((*key[:2], self._ids[key]), 1 << 62) <= event.at_ms + _CLOSE_MS:
+            return
         if stream.serves(event.group_id) and self._quiet(stream, stream.asked.at_ms, event.at_ms):
             yield Violation(
                 RULE,
@@ -234,10 +249,12 @@ class _Sessions:
                 (stream.asked, event),
             )
 
-    def _refused(self, event: SessionAsked, bound: str | None) -> Iterator[Violation]:
-        """Report a request that was refused because of a move."""
+    def _refused(self, event: SessionAsked, key: Key, bound: str | None) -> Iterator[Violation]:
+        """Report a request of the member's newest session that was refused because of a move."""
         stream = self._streams.get((event.process, event.incarnation, bound or ""))
-        if event.code not in _REFUSALS or stream is None or stream.asked is None:
+        if event.code not in _REFUSALS or stream is None or event.session_id != self._ids[key]:
+            return
+        if stream.asked is None or stream.asked.at_ms > event.at_ms:
             return
         if stream.serves(event.group_id) and self._quiet(stream, stream.asked.at_ms, event.at_ms):
             yield Violation(
