@@ -17,7 +17,7 @@ CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 #: Partitions created and deleted, and groups changed, each second, at one node.
 MUTATION_RATE: Final = "controller_mutation_rate"
 
-#: The quotas, and what each counts a second.
+#: The quotas, and what each one counts per second.
 QUOTA_KEYS: Final[Mapping[str, str]] = {
     PRODUCER_BYTE_RATE: "bytes",
     CONSUMER_BYTE_RATE: "bytes",

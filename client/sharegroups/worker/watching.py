@@ -70,8 +70,8 @@ class JobWatch:
     # Where the handler runs.
 
     def begin(self, info: Callable[[], WatchedRecord]) -> WatchedJob:
-        """Begin the job of this thread or task, before its handler is called. Its end must be noted in the same one.
-        `info` is called only for a hook or a span."""
+        """Begin the job of this thread or task, before its handler is called. The job's end must be noted in the same
+        thread or task. `info` is called only for a hook or a span."""
         spans = self._instruments.spans
         if spans is None and not self._has_hooks:
             return self._measured

@@ -21,7 +21,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 #: Owners do not wait for a reader for longer than this. Readers without a new note for this long are removed from the
 #: store.
 _FORGOTTEN_MS: Final = 86_400_000
-#: An unchanged note is rewritten after this long, s, to show that its reader is alive.
+#: An unchanged note is rewritten after this many seconds, to show that its reader is alive.
 _RENEW_S: Final = 60.0
 
 #: KEYS: the readers' hash of a stream. ARGV: name, entry id, the age in ms at which readers are removed. Writes

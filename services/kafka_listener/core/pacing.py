@@ -9,7 +9,7 @@ from typing import Final
 
 #: For how long an answer is held back that has nothing but errors, ms.
 PAUSE_MS: Final = 200
-#: For how long the answer to wrong credentials is held back, ms.
+#: How long the answer to wrong credentials is delayed, in ms.
 REFUSED_CREDENTIALS_MS: Final = 100
 
 

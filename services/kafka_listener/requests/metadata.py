@@ -122,8 +122,8 @@ def _partition(partition: MetadataResponse.PartitionMetadata, reachable: Collect
 
 
 def led_by(partition: MetadataResponse.PartitionMetadata, reachable: Collection[int]) -> tuple[int, int, list[int]]:
-    """Return the leader of a partition, its epoch, and its replicas, which are the leader alone: the store replicates.
-    −1, −1 and none when no live node leads it, or one without a Kafka listener (KL-43)."""
+    """Return the leader of a partition, its epoch, and its replicas. The leader is the only one, since the store
+    replicates. −1, −1 and none when no live node leads it, or one without a Kafka listener (KL-43)."""
     if partition.leader_id not in reachable:
         return -1, -1, []
     return partition.leader_id, partition.leader_epoch, [partition.leader_id]

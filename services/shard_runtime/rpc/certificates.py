@@ -76,8 +76,8 @@ class Certificates:
 
 
 def read_certificates(files: CertificateFiles, now: datetime, hosts: Sequence[str] = ()) -> Certificates:
-    """Read the files and check them against each other and the time. `hosts`: by which the node is called. Raises
-    CertificateError."""
+    """Read the files and check them against each other and the time. `hosts`: the host names and addresses at which the
+    node is reached. Raises CertificateError."""
     certificate, key, authorities = (_read(path) for path in (files.certificate, files.key, files.authorities))
     chain = _parse(files.certificate, certificate)
     for each in chain:

@@ -79,7 +79,13 @@ REASONS: Final = (
         "resolved-writes-lose-reasons",
         "a write whose outcome was unknown, and which was stored, leaves no reasons with the leader",
         _RULES,
-        (Edit(f"{_CORE}.write_results", "    state.reasons.add(event.failures, max(state.window.start_offset, event.start_offset))\n", ""),),
+        (
+            Edit(
+                f"{_CORE}.write_results",
+                "    state.reasons.add(event.failures, max(state.window.start_offset, event.start_offset))\n",
+                "",
+            ),
+        ),
         tests=("tests/unit/partition_leader/share_partition/core/test_reasons.py",),
     ),
     Mutant(

@@ -197,8 +197,8 @@ class StoreRecordLog:
         if not renewed.ok:
             held.lose(ShardLostError(f"shard {renewal.shard.tag}: its renewal was refused, others own it"))
         elif renewal.tail_ok:
-            # The host has repaired the tail, under this or an earlier history. From now on its own last id is checked;
-            # if the history has changed since, that check was already repeated.
+            # The host has repaired the tail, under this or an earlier history. From now on writes check the shard's
+            # own last id; if the history has changed since, the tail was already checked again.
             held.lossy = False
         return renewed if held.lost is None else renewed._replace(ok=False)
 
