@@ -24,7 +24,7 @@ clients](../howto/kafka-clients.md). These are the keys and versions that ApiVer
 named beside it, with that RPC's checks, bounds and permissions ([protocol](protocol.md)). A request with another key or
 version closes its connection, as a broker does; clients know from ApiVersions what to leave out.
 """
-#: What a connection does for each request besides `call`, and the RPC that it stands for.
+#: What a connection does for each request besides `call`, and the RPC that this calls.
 _OTHER_CALLS: Final = {"produce": "ProduceStream", "share_fetch": "ShareStream", "share_acknowledge": "ShareStream"}
 _BY_ITSELF: Final = "the listener"
 
@@ -42,7 +42,7 @@ DIFFERENCES: Final = (
     Difference("KL-36", (), "A message has at most 65,536 elements: structs and strings of its arrays, and tagged "
                "fields; sixteen numbers of an array count as one. A broker bounds only the bytes."),
     Difference("KL-35 (a)", (), "A struct has at most 127 tagged fields."),
-    Difference("KL-33 (c)", (), "Of negative lengths only −1 stands for null. A broker takes any."),
+    Difference("KL-33 (c)", (), "The length of a null value is −1 alone. A broker takes any negative length."),
     Difference("KL-33 (d)", (), "Text that is not UTF-8, and a tagged field that ends elsewhere than it says, are "
                "malformed, and close the connection. A broker replaces the one and does not check the other."),
     Difference("KL-32", (), "A value for a field that the version lacks is left out. A broker refuses some of them."),

@@ -622,5 +622,5 @@ _AT_ONCE: Final = frozenset({"unread", "partial"})
 _AUTHENTICATING: Final = "authenticating"
 #: How much of a cause is logged, in characters.
 CAUSE_MAX: Final = 300
-#: Stands for an answer that cannot be made.
+#: Returned in place of a response that has no field for an error: the connection is closed.
 _CLOSE: Final = object()

@@ -20,7 +20,7 @@ from kip932.scram import ITERATIONS_DEFAULT, SALT_BYTES, USER_MAX, Mechanism, Sc
 NONCE_MAX: Final = 256
 _ATTRIBUTE: Final = re.compile(r"([a-zA-Z])=([^,]*)")
 _NONCE: Final = re.compile(r"[\x21-\x2b\x2d-\x7e]+")
-#: What stands for a comma and an equals sign in a name.
+#: The escapes of a comma and an equals sign in a name.
 _ESCAPED: Final = re.compile(r"=(2C|3D)?")
 _GS2: Final = ("n,", "y,")
 

@@ -70,7 +70,7 @@ WITH_PARENT: Final = "--with-parent"
 #: not; after the second a reason as JSON.
 READY_WORD: Final = "ready"
 FAILED_WORD: Final = "failed"
-#: Stands for an address that is not served.
+#: The placeholder for an address that is not served.
 NONE: Final = "-"
 #: How long a role process may take to leave after its parent has ended, s: the parent's store ends, too, and a new
 #: parent waits for the name.

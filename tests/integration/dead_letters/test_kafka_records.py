@@ -39,6 +39,7 @@ def produce(queues: Queues) -> list[Made]:
 
 @pytest.mark.rule("CM-220", "CM-221", "CM-222")
 def test_they_are_consumed_beside_records_of_our_own_producers(queues: Queues) -> None:
+    """Of CM-221 that good batches of every compression pass its checks; refusals are shown beside `record_batches`."""
     made = produce(queues)
     queues.produce(2)
     produce_to(queues.cluster.bootstrap, queues.topic, kafka_batch(records_of(Compression.GZIP), Compression.GZIP))

@@ -7,11 +7,10 @@ from shlex import quote
 from typing import Any, Final
 
 from rich.text import Text
-from textual.app import ComposeResult
 from textual.widgets import DataTable, Static
 
 from kip932.printable import printable
-from sharegroups.cli.top.live_screen import ROWS_MAX, Around, LiveScreen, cells, plain
+from sharegroups.cli.top.live_screen import ROWS_MAX, Around, TableScreen, cells, plain
 from sharegroups.cli.top.views import Failures
 
 #: The width from which on the table has room for what is also below it.
@@ -19,7 +18,7 @@ _WIDE: Final = 140
 _WIDE_COLUMNS: Final = (("CAUSE", 46), ("LAST", 20))
 
 
-class FailuresScreen(LiveScreen[Failures]):
+class FailuresScreen(TableScreen[Failures]):
     """What failed most in the last 24 hours: a group's dead letters by cause and reason.
 
     Below the table is all of the chosen row, and the commands that show its letters and send them back.
@@ -36,18 +35,6 @@ class FailuresScreen(LiveScreen[Failures]):
         super().__init__(around)
         self._group = group
         self._shown: Sequence[tuple[int, str, str, str]] = ()
-
-    def compose(self) -> ComposeResult:
-        """Lay out the screen."""
-        yield Static(id="status")
-        yield Static(id="problem")
-        yield DataTable(cursor_type="row", id="rows")
-        yield Static(id="detail")
-        yield from self.footer()
-
-    def on_mount(self) -> None:
-        """Give the keys to the table."""
-        self.query_one("#rows", DataTable).focus()
 
     async def ask(self) -> Failures:
         """Read the letters once; they are read again only on request, since there may be many."""

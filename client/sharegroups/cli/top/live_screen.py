@@ -15,7 +15,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
-from textual.widgets import Static
+from textual.widgets import DataTable, Static
 
 from kip932.errors import KafkaError
 from kip932.printable import printable
@@ -143,6 +143,22 @@ class LiveScreen(Screen[None], Generic[ViewT]):
     def action_now(self) -> None:
         """Ask now."""
         self._wake.set()
+
+
+class TableScreen(LiveScreen[ViewT]):
+    """A screen of one table, with all of the chosen row below it."""
+
+    def compose(self) -> ComposeResult:
+        """Lay out the screen."""
+        yield Static(id="status")
+        yield Static(id="problem")
+        yield DataTable(cursor_type="row", id="rows")
+        yield Static(id="detail")
+        yield from self.footer()
+
+    def on_mount(self) -> None:
+        """Give the keys to the table."""
+        self.query_one("#rows", DataTable).focus()
 
 
 def plain(text: str) -> Text:

@@ -6,36 +6,23 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rich.text import Text
-from textual.app import ComposeResult
 from textual.widgets import DataTable, Static
 
 from kip932.printable import printable
-from sharegroups.cli.top.live_screen import ROWS_MAX, LiveScreen, cells, plain
+from sharegroups.cli.top.live_screen import ROWS_MAX, TableScreen, cells, plain
 from sharegroups.cli.top.views import Memory
 
 #: How many store nodes are listed, the fullest first.
 _STORES_SHOWN: Final = 4
 
 
-class MemoryScreen(LiveScreen[Memory]):
+class MemoryScreen(TableScreen[Memory]):
     """What fills the memory: the topics by their size, and what is left of each store node."""
 
     help_lines = (
         "BYTES: as sent, ~ estimated    OLDEST: when the first record left was stored",
         "Free some: a shorter retention.ms, or sharegroups topics delete-records",
     )
-
-    def compose(self) -> ComposeResult:
-        """Lay out the screen."""
-        yield Static(id="status")
-        yield Static(id="problem")
-        yield DataTable(cursor_type="row", id="rows")
-        yield Static(id="detail")
-        yield from self.footer()
-
-    def on_mount(self) -> None:
-        """Give the keys to the table."""
-        self.query_one("#rows", DataTable).focus()
 
     async def ask(self) -> Memory:
         """Ask every leader once."""

@@ -30,6 +30,12 @@ DATA = stored(kafka_batch(values(b"a", b"b"), producer_id=PRODUCER, producer_epo
 PLAIN = stored(kafka_batch(values(b"a", b"b", timestamp_ms=500)))
 
 
+def numbered(epoch: int, sequence: int) -> Any:
+    """Return a batch of two records for a Produce, with this producer epoch and base sequence."""
+    data = kafka_batch(values(b"a", b"b"), producer_id=PRODUCER, producer_epoch=epoch, base_sequence=sequence)
+    return wire_batch(stored(data))
+
+
 async def fetched(log: TopicLog, offset: int = 0, **fields: Any) -> Any:
     return (await OffsetsService(Directory(log)).fetch(asked(offset, **fields))).responses[0].partitions[0]
 
@@ -54,6 +60,18 @@ async def test_a_batch_is_stored_as_it_is_and_a_repetition_is_not_stored() -> No
             (PRODUCER, 0)
         ]
         assert not part.records[1].HasField("producer_epoch")
+
+
+@pytest.mark.rule("CM-43")
+@pytest.mark.parametrize(("epoch", "sequence", "code"), [(1, 5, 45), (0, 2, 47)], ids=["gap", "older epoch"])
+async def test_a_gap_and_an_older_epoch_are_refused_and_nothing_is_stored(epoch: int, sequence: int, code: int) -> None:
+    """Of CM-43 the tests of this file show (b), and of (a) that a repetition has the first one's offset."""
+    async with Cluster() as cluster:
+        log = await cluster.node().lead()
+        service = ProduceService(Directory(log))
+        assert only(await service.produce(request(numbered(1, 0)))).error_code == 0
+        assert only(await service.produce(request(numbered(epoch, sequence)))).error_code == code
+        assert log.high_watermark == 2
 
 
 @pytest.mark.rule("CM-224", "CM-221")

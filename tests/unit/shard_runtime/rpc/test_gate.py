@@ -50,6 +50,9 @@ def test_a_user_has_three_calls_for_each_that_is_left() -> None:
 
 @pytest.mark.rule("CM-61", "CM-92")
 def test_a_handler_sees_the_caller_with_its_rights_and_its_share() -> None:
+    """Of CM-61 that a handler has the rights of its caller, by name or as anonymous; what entries allow is shown beside
+    `access`."""
+
     def test() -> None:
         used = gate(access=Access(["User:alice"]))
         context = used.context(Caller("tcp:1", "10.0.0.1", "me", ALICE, lambda: 3.0), NEEDS, 5.0)

@@ -20,7 +20,8 @@ NARROW = (80, 24)
 @pytest.mark.rule("CT-157")
 @pytest.mark.parametrize("keys", ["", "enter", "enter enter", "x", "m"], ids=str)
 async def test_help_is_shown_in_lines_of_its_own_which_cover_nothing(keys: str) -> None:
-    """At 80×24 on every screen: all lines fit, what the screen said is still there, and `?` hides them again."""
+    """At 80×24 on every screen: all lines fit, what the screen said is still there, and `?` hides them again. Of CT-157
+    these two tests show (e)."""
     async with app_of(StubSource()).run_test(size=NARROW) as pilot:
         await pilot.pause()
         for key in keys.split():
