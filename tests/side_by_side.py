@@ -4,6 +4,8 @@ Tests that need the same expensive resource form a row, and one process runs a w
 for the machine, and Spark is rarely started. The Spark tests form two rows: those that start it in separate processes
 (jobs, clusters, commands), and those that share one session. Every other module is a unit by itself, so no module's
 cluster is started twice. A process that has finished a unit takes the next one.
+
+A failure is named as soon as it occurs: a run that is cut off prints no summary.
 """
 
 from __future__ import annotations
@@ -54,6 +56,36 @@ class RowScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships n
 
     def _split_scope(self, nodeid: str) -> str:
         return unit_of(nodeid)
+
+    def remove_node(self, node: Any) -> str | None:
+        """Take a test whose process has died for finished (it has failed); xdist would run it again, and end process
+        after process."""
+        units = self.assigned_work[node].values()
+        crashed: str | None = next((test for unit in units for test, done in unit.items() if not done), None)
+        if crashed is not None:
+            self.assigned_work[node][unit_of(crashed)][crashed] = True
+        super().remove_node(node)
+        return crashed
+
+
+class FailuresAtOnce:
+    """Names each failure when it occurs."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Write the name of a test that failed."""
+        if report.failed:
+            self._terminal.write_line(f"\nfailed: {report.nodeid}")
+
+
+@pytest.hookimpl(trylast=True)  # once there is a terminal reporter
+def pytest_configure(config: pytest.Config) -> None:
+    """Have failures named at once where the summary may come too late: by the process that distributes tests."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and getattr(config.option, "numprocesses", None):
+        config.pluginmanager.register(FailuresAtOnce(terminal))
 
 
 @pytest.hookimpl(optionalhook=True)  # without xdist, the hook does not exist

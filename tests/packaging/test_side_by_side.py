@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections import defaultdict
 from pathlib import Path
 
@@ -27,15 +28,12 @@ MODULES = (
 )
 
 
-def processes_of(folder: Path) -> dict[str, set[str]]:
-    """Return which processes ran tests of each module."""
-    for name in MODULES:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(TESTS)
-    done = subprocess.run(
+def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests in a folder in several processes."""
+    return subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.side_by_side"),
-            *("--rootdir", str(folder), "-c", os.devnull, "-v", "--numprocesses", "3", "--dist", "loadgroup", "tests"),
+            *("--rootdir", str(folder), "-c", os.devnull, "-v", "--dist", "loadgroup", *options, "tests"),
         ],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -44,6 +42,14 @@ def processes_of(folder: Path) -> dict[str, set[str]]:
         timeout=120,
         check=False,
     )
+
+
+def processes_of(folder: Path) -> dict[str, set[str]]:
+    """Return which processes ran tests of each module."""
+    for name in MODULES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(TESTS)
+    done = run(folder, "--numprocesses", "3")
     assert done.returncode == 0, done.stdout + done.stderr
     found: defaultdict[str, set[str]] = defaultdict(set)
     ran = re.findall(r"^\[(gw\d)\].* PASSED (\S+)::(\w+)", done.stdout, re.MULTILINE)
@@ -68,3 +74,19 @@ def test_a_row_runs_in_one_process_and_so_does_each_module(tmp_path: Path) -> No
 def test_each_module_that_a_row_names_is_there() -> None:
     for beginning in ROWS["jobs of Spark"]:
         assert (ROOT / "tests" / f"{beginning}py").is_file(), beginning
+
+
+def test_a_test_that_hangs_ends_its_process_and_is_named_and_the_others_run(tmp_path: Path) -> None:
+    module = tmp_path / "tests" / "test_hanging.py"
+    module.parent.mkdir()
+    module.write_text("import threading\n" + TESTS.replace("test_b(): pass", "test_b(): threading.Event().wait()"))
+    (tmp_path / "tests" / "test_other.py").write_text(TESTS)
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert settings["faulthandler_timeout"] > 0
+    assert settings["faulthandler_exit_on_timeout"]
+    done = run(
+        tmp_path, "--numprocesses", "2", "-o", "faulthandler_timeout=2", "-o", "faulthandler_exit_on_timeout=true"
+    )
+    assert "\nfailed: tests/test_hanging.py::test_b\n" in done.stdout
+    assert "1 failed, 7 passed" in done.stdout, done.stdout
+    assert "in test_b" in done.stderr, "the stacks of its threads are printed"
