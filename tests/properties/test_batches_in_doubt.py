@@ -51,7 +51,6 @@ class Story:
         self.reported: list[int] = []
         self.produced = 0
         self.new_identity = False
-        self.some_failed = False
 
     def append(self, count: int) -> None:
         for _ in range(count):
@@ -74,7 +73,6 @@ class Story:
             self.fail(group)
 
     def fail(self, group: Group[int, None]) -> None:
-        self.some_failed = True
         self.report(group)
         if any(batch.identity is not None and batch.identity == self.identity for batch in group.batches):
             self.identify()
@@ -151,9 +149,8 @@ class Story:
         self.reported += [value for batch in group.batches for value in batch.records]
 
     def store(self, topic_id: bytes, group: Group[int, None]) -> bool:
-        """Store a group as a leader does: a duplicate succeeds without being stored, a gap is refused. A gap may only
-        occur for a batch in doubt, which keeps its number although the one before it was given up, and for a second
-        group in flight."""
+        """Store a group as a leader does: a duplicate succeeds without being stored, a gap is refused, unless the group
+        follows batches given up. A refused gap may only occur for a second group in flight."""
         batches = group.batches
         for batch in batches:
             identity = batch.identity or NO_IDENTITY
@@ -162,13 +159,12 @@ class Story:
                 if key in self.stored:
                     assert self.stored[key] == batch.records
                     continue
-                if batch.base_sequence != self.expected.get((topic_id, identity), 0):
+                expected = self.expected.get((topic_id, identity), 0)
+                if batch.base_sequence != expected and not (batch is batches[0] and group.after_given_up):
                     assert batch is batches[0], "nothing of the group is appended"
-                    if group is not self.buffer.in_flight()[0]:
-                        return False
-                    assert self.some_failed, "OUT_OF_ORDER_SEQUENCE_NUMBER"
-                    assert batch.unconfirmed is not None, "it could have been renumbered"
+                    assert group is not self.buffer.in_flight()[0], "OUT_OF_ORDER_SEQUENCE_NUMBER"
                     return False
+                assert batch.base_sequence >= expected, "what was given up is never sent again"
                 self.stored[key] = list(batch.records)
                 self.expected[topic_id, identity] = batch.base_sequence + len(batch.records)
             # Without sequence numbers a record may be in one topic twice.

@@ -476,7 +476,7 @@ class Sender:
             return
         if isinstance(error, OutOfOrderSequenceNumberError) and self.transaction is None and not was_abandoned:
             with self.lock:
-                if self.buffer.renumber(group, self.identity):
+                if self.buffer.skip_gap(group):
                     return
         if not was_abandoned and delay_ms is not None:
             timeout_ms, not_before_ms = self._config["delivery.timeout.ms"], self._now_ms() + delay_ms
@@ -609,6 +609,8 @@ def _stream_message(
         part = topics[name].partition_data.add(index=number)
         for batch in group.batches:
             _add_batch(part, batch, packing, transaction is not None)
+        if group.after_given_up and transaction is None:
+            part.batches[0].after_given_up = True
     return message
 
 

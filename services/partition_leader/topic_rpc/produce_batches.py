@@ -148,6 +148,7 @@ def _numbered(message: ProduceRequest.Batch, data: bytes, producer_id: int) -> N
         epoch,
         sequence,
         sequence_given=has_sequence,
+        after_given_up=message.after_given_up,
     )
 
 

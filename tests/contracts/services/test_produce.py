@@ -86,6 +86,20 @@ async def test_a_gap_in_a_producers_sequence_is_refused(services: Services) -> N
 
 
 @contract
+async def test_batches_that_were_given_up_leave_a_gap_and_are_not_stored_when_they_arrive_late(
+    services: Services,
+) -> None:
+    place = await topic(services)
+    late = batch(1, 77, 0), batch(2, 77, 1), batch(1, 77, 3)
+    after = batch(2, 77, 1)
+    after.after_given_up = True
+    assert (await produce(services, place, after)).base_offset == 0
+    assert (await produce(services, place, *late)).error_code == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert (await produce(services, place, *late[1:])).base_offset == 0
+    assert (await produce(services, place, batch(1, 77, 4))).base_offset == 3
+
+
+@contract
 async def test_a_new_epoch_of_a_producer_counts_from_zero(services: Services) -> None:
     place = await topic(services)
     assert (await produce(services, place, batch(2, 77, 0))).base_offset == 0

@@ -86,7 +86,7 @@ async def _produce(world: World) -> Any:
     part = request.topic_data.add(topic_id=world.topic_id).partition_data.add(index=1)
     part.batches.add(
         record_batch=data, record_count=1, producer_id=random.getrandbits(60) + 1, producer_epoch=0, base_sequence=0,
-        max_timestamp_ms=5, is_transactional=False,
+        max_timestamp_ms=5, is_transactional=False, after_given_up=False,
     )  # fmt: skip
     return request
 

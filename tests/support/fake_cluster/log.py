@@ -98,8 +98,10 @@ class Log:
         for sequence, count, base in known.batches:
             if (sequence, count) == (batch.base_sequence, batch.record_count):
                 return 0, base
-        if batch.producer_epoch != known.epoch or batch.base_sequence != known.next_sequence:
+        ahead = batch.base_sequence - known.next_sequence
+        if batch.producer_epoch != known.epoch or (ahead > 0 and not batch.after_given_up) or ahead < 0:
             return OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        known.next_sequence = batch.base_sequence
         base = self.append(batch.record_batch, batch.record_count)
         known.batches.append((batch.base_sequence, batch.record_count, base))
         known.next_sequence += batch.record_count

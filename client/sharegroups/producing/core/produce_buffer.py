@@ -200,7 +200,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
             first_try = all(batch.identity is None for batch in batches)
             for batch in batches:
                 lane.number(batch, identity)
-            groups.append(Group(partition, batches, way, first_try))
+            groups.append(Group(partition, batches, way, first_try, lane.follows_gap(batches[0])))
             lane.in_flight.append(groups[-1])
         return groups
 
@@ -287,15 +287,11 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
             batch.alone = True
         self.retry(group, 0, None)
 
-    def renumber(self, group: Group[RecordT, WatcherT], identity: ProducerIdentity | None) -> bool:
-        """Put back, without sequences, a group before which the leader found a sequence gap. Returns False unless the
-        gap was left by batches that were given up; `identity`, the current one, must be newer than the group's (CM-43
-        (k))."""
-        lane = self._lanes[group.partition]
-        numbered = group.batches[0].identity
-        if numbered is None or numbered != lane.gap or numbered == identity:
+    def skip_gap(self, group: Group[RecordT, WatcherT]) -> bool:
+        """Put back a group before which the leader found a sequence gap, to be sent as one that follows batches given
+        up. Returns False if the gap has another cause, or if the group was sent so already (CM-43 (k))."""
+        if group.after_given_up or not self._lanes[group.partition].follows_gap(group.batches[0]):
             return False
-        lane.take_numbers(group)
         self.retry(group, 0, None)
         return True
 

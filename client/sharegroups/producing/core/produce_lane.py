@@ -81,14 +81,15 @@ class Batch(Generic[RecordT, WatcherT]):
 class Group(Generic[RecordT, WatcherT]):
     """Batches of one partition that are in flight together.
 
-    `way` is how they were sent. `is_first_try`: True if none of the batches was sent before. `outcome`: set once it is
-    known.
+    `way` is how they were sent. `is_first_try`: True if none of the batches was sent before. `after_given_up`: True if
+    batches with the same identity and lower sequences were given up. `outcome`: set once it is known.
     """
 
     partition: TopicPartition
     batches: list[Batch[RecordT, WatcherT]]
     way: Way = NO_ROUTE
     is_first_try: bool = False
+    after_given_up: bool = False
     outcome: Outcome | None = None
 
     @property
@@ -102,7 +103,7 @@ class Lane(Generic[RecordT, WatcherT]):
 
     `proven` is the identity and the way of the last group that the leader accepted, if nothing has failed since: the
     leader knows that producer. `gap`: the identity of the last numbered batches that were given up, if the leader has
-    accepted none since. A later batch with this identity may come after a sequence gap that nothing will fill.
+    accepted none since. A later batch with this identity comes after a sequence gap that nothing will fill.
 
     Waiting batches keep their order: first the unconfirmed ones, all for `topic_id`, then other numbered ones, then
     those without numbers.
@@ -159,13 +160,9 @@ class Lane(Generic[RecordT, WatcherT]):
         """Note that these batches will not be sent again."""
         self.gap = next((batch.identity for batch in reversed(batches) if batch.identity is not None), self.gap)
 
-    def take_numbers(self, group: Group[RecordT, WatcherT]) -> None:
-        """Remove the numbers of a group and of all waiting batches with its identity, including unconfirmed ones: the
-        leader found a gap before the group, so it has appended none of them (CM-43 (k))."""
-        identity = group.batches[0].identity
-        for batch in (*group.batches, *self.waiting):
-            if batch.identity == identity:
-                batch.identity, batch.base_sequence, batch.unconfirmed = None, -1, None
+    def follows_gap(self, batch: Batch[RecordT, WatcherT]) -> bool:
+        """Return whether batches with lower sequences of the same producer were given up (CM-43 (k))."""
+        return self.gap not in {None, NO_IDENTITY} and batch.identity == self.gap
 
     def number(self, batch: Batch[RecordT, WatcherT], identity: ProducerIdentity | None) -> None:
         """Give the batch its identity and base sequence, unless it has them."""

@@ -59,6 +59,8 @@ class NewBatch(NamedTuple):
     """False if `base_sequence` is 0 only because the producer sent none, so that the batch is not treated as a
     duplicate (CM-110)."""
     transactional_id: str = ""
+    after_given_up: bool = False
+    """Whether the producer has given up the batches whose sequences are missing before this one (CM-43)."""
 
     @property
     def idempotent(self) -> bool:

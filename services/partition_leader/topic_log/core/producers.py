@@ -69,13 +69,14 @@ class ProducerTable:
         """Check the next batch. Returns None if it may be appended; otherwise the batch that it repeats, whose offset
         is then returned to the producer.
 
-        Raises OutOfOrderSequenceNumberError for a gap; InvalidProducerEpochError for an epoch older than the known one,
+        Raises OutOfOrderSequenceNumberError for a gap, except before a batch that says that its producer has given up
+        what is missing; InvalidProducerEpochError for an epoch older than the known one,
         or one whose transaction has ended; DuplicateSequenceNumberError if a batch without a sequence number would be
         taken for a duplicate.
         """
         known = self._producers.get(batch.producer_id)
         if known is None:
-            if batch.base_sequence != 0 and not self.forgot:
+            if batch.base_sequence != 0 and not (self.forgot or batch.after_given_up):
                 raise OutOfOrderSequenceNumberError(
                     f"producer {batch.producer_id} is new here and began with sequence {batch.base_sequence}; "
                     "expected 0: send the earlier batches first, or begin again with another InitProducerId"
@@ -103,7 +104,9 @@ class ProducerTable:
                 return one
         newest = same_epoch[-1] if same_epoch else None
         expected = 0 if newest is None else (newest.base_sequence + newest.record_count) % _SEQUENCES
-        if batch.base_sequence != expected:
+        # A batch that was given up may still arrive, late: its sequence is then behind.
+        ahead = (batch.base_sequence - expected) % _SEQUENCES
+        if ahead and not (batch.after_given_up and ahead < _SEQUENCES // 2):
             raise OutOfOrderSequenceNumberError(
                 f"producer {batch.producer_id} sent sequence {batch.base_sequence} of epoch {batch.producer_epoch}; "
                 f"expected {expected}"

@@ -45,6 +45,40 @@ def test_a_new_epoch_begins_at_zero_and_fences_the_old_one() -> None:
 
 
 @pytest.mark.rule("CM-13")
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.rule("CM-43")
+def test_a_batch_after_batches_given_up_is_the_next_one_and_a_late_attempt_of_theirs_stores_nothing(
+    known: bool,
+) -> None:
+    table = ProducerTable()
+    if known:
+        table.accept(sequenced(0).at(0, 0))
+    late = [sequenced(1, 2), sequenced(3), sequenced(4)]
+    with pytest.raises(OutOfOrderSequenceNumberError):
+        table.check(late[1])
+    assert table.check(late[1]._replace(after_given_up=True)) is None
+    table.accept(late[1].at(1, 0))
+    with pytest.raises(OutOfOrderSequenceNumberError):
+        table.check(late[0])
+    with pytest.raises(OutOfOrderSequenceNumberError):
+        table.check(late[0]._replace(after_given_up=True))
+    repeated = table.check(late[1])
+    assert repeated is not None
+    assert repeated.base_offset == 1
+    assert table.check(late[2]) is None
+
+
+@pytest.mark.rule("CM-43")
+def test_a_gap_of_batches_given_up_may_lie_where_sequences_wrap() -> None:
+    table = ProducerTable()
+    table.forgot = True
+    table.accept(sequenced(2**31 - 2).at(0, 0))
+    assert table.check(sequenced(3)._replace(after_given_up=True)) is None
+    table.accept(sequenced(3).at(1, 0))
+    with pytest.raises(OutOfOrderSequenceNumberError):
+        table.check(sequenced(2**31 - 1)._replace(after_given_up=True))
+
+
 def test_undo_restores_a_producer_exactly() -> None:
     table = ProducerTable()
     table.accept(sequenced(0).at(0, 5))

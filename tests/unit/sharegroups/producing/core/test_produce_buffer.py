@@ -94,34 +94,33 @@ def given_up_first(batches: int) -> ProduceBuffer[int, None]:
 
 
 @pytest.mark.rule("CM-43")
-def test_what_the_leader_finds_behind_the_gap_of_a_batch_that_was_given_up_gets_new_numbers_whatever_else_it_is() -> (
-    None
-):
+def test_what_follows_a_batch_that_was_given_up_keeps_its_number_and_says_so_until_it_is_confirmed() -> None:
     buffer = given_up_first(3)
     (second,) = buffer.take([T0], NEXT, 1000, IDS)
     assert [(b.identity, b.base_sequence, b.records) for b in second.batches] == [(ME, 1, [1])]
-    assert not buffer.renumber(second, ME), "under the same identity the gap would stay"
-    assert buffer.renumber(second, NEXT)
-    taken = []
-    while groups := buffer.take([T0], NEXT, 1000, IDS):
-        (group,) = groups
-        taken += [(b.identity, b.base_sequence, b.records) for b in group.batches]
-        assert not buffer.renumber(group, NEXT)
-        buffer.delivered(group)
-    assert taken == [(NEXT, 0, [1]), (NEXT, 1, [2])]
+    assert second.after_given_up
+    assert not buffer.skip_gap(second), "the leader has been asked to skip it already"
+    buffer.retry(second, 0, IDS["t"])
+    (second,) = buffer.take([T0], NEXT, 1000, IDS)
+    assert second.after_given_up
+    buffer.delivered(second)
+    (third,) = buffer.take([T0], NEXT, 1000, IDS)
+    assert [(b.identity, b.base_sequence, b.records) for b in third.batches] == [(ME, 2, [2])]
+    assert not third.after_given_up
+    assert not buffer.skip_gap(third)
+    buffer.delivered(third)
     assert (buffer.used_bytes, buffer.records) == (0, 0)
 
 
 @pytest.mark.rule("CM-43")
-def test_a_batch_keeps_its_number_where_the_leader_has_taken_what_follows_one_that_was_given_up() -> None:
-    buffer = given_up_first(3)
-    (second,) = buffer.take([T0], NEXT, 1000, IDS)
-    buffer.delivered(second)  # so the batch that was given up had been stored, and there is no gap
-    (third,) = buffer.take([T0], NEXT, 1000, IDS)
-    assert not buffer.renumber(third, NEXT)
-    fresh: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
-    fresh.append(T0, 0, 10, 0)
-    assert not fresh.renumber(fresh.take([T0], ME, 1000, IDS)[0], NEXT)
+def test_a_batch_of_no_producer_follows_no_gap() -> None:
+    buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
+    for number in range(2):
+        buffer.append(T0, number, 10, 0)
+    buffer.retry(buffer.take([T0], None, 1000, IDS)[0], 0, IDS["t"])
+    buffer.separate(buffer.take([T0], None, 1000, IDS)[0])
+    buffer.failed(buffer.take([T0], None, 1000, IDS)[0])
+    assert not buffer.take([T0], None, 1000, IDS)[0].after_given_up
 
 
 def test_a_request_takes_at_most_five_batches_of_a_partition_and_keeps_to_its_budget() -> None:

@@ -175,3 +175,18 @@ def test_little_is_not_worth_a_second_request() -> None:
     assert not buffer.append(T0, 4, 10, 0).wakes
     assert buffer.append(T0, 5, 10, 0).wakes
     assert numbers(buffer.take([T0], ME, 1000, IDS, way=WAY, pipelined=NOW)) == [[2, 3, 4]]
+
+
+@pytest.mark.rule("CM-43")
+def test_a_group_sent_before_the_one_in_front_of_it_was_given_up_is_sent_again_and_skips_the_gap() -> None:
+    buffer = full_buffer(7)
+    (first,) = buffer.take([T0], ME, 1000, IDS, way=WAY)
+    (second,) = buffer.take([T0], ME, 1000, IDS, way=WAY, pipelined=NOW)
+    assert buffer.settle(second, Outcome(None, OutOfOrderSequenceNumberError("a gap"))) == []
+    assert not buffer.skip_gap(second), "the first may still be sent again"
+    assert buffer.settle(first, Outcome(None, MessageTooLargeError("large"))) == [first, second]
+    buffer.failed(first)
+    assert buffer.skip_gap(second)
+    (again,) = buffer.take([T0], ME, 1000, IDS, way=WAY)
+    assert again.batches[:2] == second.batches
+    assert again.after_given_up
