@@ -122,7 +122,7 @@ def prepared(system: System, task: Task) -> Iterator[tuple[Board, Phase]]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True)))
         board = stack.enter_context(Board(folder / "board", task.shape.consumers))
         stack.callback(system.close)
-        stack.enter_context(_dismissed(system.crew))
+        stack.enter_context(dismissed(system.crew))
         system.start(task, folder, folder / "board")
         for process in (system.producer, *system.consumers):
             process.expect("ready", _READY_S)
@@ -135,7 +135,8 @@ def prepared(system: System, task: Task) -> Iterator[tuple[Board, Phase]]:
 
 
 @contextmanager
-def _dismissed(crew: Crew) -> Iterator[None]:
+def dismissed(crew: Crew) -> Iterator[None]:
+    """Kill the workers when the block fails with BenchmarkError."""
     try:
         yield
     except BenchmarkError:
@@ -188,11 +189,11 @@ def _consume(system: System, task: Task, board: Board) -> Phase:
     gate = time.monotonic()
     for consumer in system.consumers:
         consumer.send("go")
-    _await(system.crew, board, task.records * task.groups, task.limit_s)
+    await_acknowledged(system.crew, board, task.records * task.groups, task.limit_s)
     usage = meter.read()
     slots = board.slots()
     # The clock has stopped. Now check that every record is acknowledged, and only once.
-    _await(system.crew, board, task.acknowledged, _READY_S)
+    await_acknowledged(system.crew, board, task.acknowledged, _READY_S)
     board.end()
     for consumer in system.consumers:
         consumer.expect("done", _READY_S)
@@ -206,7 +207,7 @@ def _consume(system: System, task: Task, board: Board) -> Phase:
     return Phase(sum(records for *_, records in slots), wall_s, usage, sum(cycles for _, cycles, _ in slots))
 
 
-def _await(crew: Crew, board: Board, records: int, limit_s: float) -> None:
+def await_acknowledged(crew: Crew, board: Board, records: int, limit_s: float) -> None:
     """Wait until `records` records are acknowledged, but at most `limit_s`; the caller must check the board.
 
     Raises BenchmarkError when a process of the crew dies.

@@ -53,6 +53,39 @@ BOTH: Final = {("B1", "1p1c"): BOTH_1P1C}
 CPU: Final = {("B1", "1p4c"): CPU_1P4C, ("B1", "4p4c"): CPU_4P4C}
 
 
+class Bound(NamedTuple):
+    """One bound of §5 on B15: of a field, in a case, divided by the same of the system `below`; "" is no division."""
+
+    field: str
+    case: str
+    below: str
+    bound: float
+    lower_is_better: bool = False
+
+    def verdict(self, value: float) -> str:
+        """Return whether the value keeps the bound."""
+        return "met" if (value <= self.bound if self.lower_is_better else value >= self.bound) else "MISSED"
+
+
+_B15_DRAINS: Final = ("1p1c", "1p4c", "4p4c", "1KiB")
+#: B15: Kafka's client at our node, beside itself at a broker and beside our own client.
+TWO_SERVERS: Final = (
+    *(Bound("consume_per_s", case, "broker", 1.3) for case in (*_B15_DRAINS, "java")),
+    *(Bound("produce_per_s", case, "broker", bound) for case, bound in (("1p1c", 0.8), ("java", 0.8), ("1KiB", 0.6))),
+    Bound("p50_ms", "1000/s", "broker", 3.0, lower_is_better=True),
+    *(
+        Bound(field, case, "broker", 1.2, lower_is_better=True)
+        for field in ("consume_us", "produce_us")
+        for case in _B15_DRAINS
+    ),
+    *(Bound("memory_mib", case, "broker", 0.25, lower_is_better=True) for case in ("1KiB", "memory")),
+    Bound("first_s", "first", "", 0.1, lower_is_better=True),
+    *(Bound("consume_per_s", case, "native", bound) for case, bound in (("1p1c", 0.4), ("1p4c", 0.9), ("4p4c", 0.55))),
+    Bound("produce_per_s", "1p1c", "native", 1.0),
+    Bound("p50_ms", "200/s", "native", 1.0, lower_is_better=True),
+)
+
+
 class Limit(NamedTuple):
     """One limit of §3 on B8: a ratio, and for some also a cost in µs per delivered record."""
 

@@ -39,9 +39,11 @@ class ShareGroup:
 
     `configs`: the group's configs. `leaders`: how many the command starts; each leads as many partitions as the others,
     or one more. `python`: the interpreter of the clients. `secure`: a mode of `benchmarks.secure`, none by default.
+    `kafka`: where the node that was started serves Kafka's clients, if it does.
     """
 
     name = "sharegroups"
+    kafka: Sequence[str] = ()
 
     def __init__(
         self,
@@ -90,7 +92,9 @@ class ShareGroup:
         self._secured = secured(self._secure, folder / "certs")
         words = [*self._command, *options, *self._secured.words]
         self._node = Process(f"{self.name} node", words, self.crew, is_server=True)
-        self._bootstrap = str(self._node.expect("bootstrap", _START_S)["bootstrap"])
+        said = self._node.expect("bootstrap", _START_S)
+        self._bootstrap = str(said["bootstrap"])
+        self.kafka = [str(address) for address in said.get("kafka", ())]
         self._servers = _named(process_tree(self._node.pid))
         self.crew.add_descendants(self._servers, self._node)
         return self._bootstrap

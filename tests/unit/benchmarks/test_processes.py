@@ -126,7 +126,7 @@ def test_a_server_that_dies_ends_a_measurement_by_time_and_one_by_the_board(
     with pytest.raises(BenchmarkError, match=r"server .* ended with status 0"):
         together.rest(LONG_S)
     with Board(tmp_path / "board", 1) as board, pytest.raises(BenchmarkError, match=r"server .* ended with status 0"):
-        drain._await(together, board, 10, LONG_S)
+        drain.await_acknowledged(together, board, 10, LONG_S)
 
 
 def test_a_worker_may_end_in_good_order_but_not_fail(crew: Callable[..., Process]) -> None:
