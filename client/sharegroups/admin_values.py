@@ -100,13 +100,15 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node of the cluster."""
+    """One node of the cluster. `kafka_address`: where it serves Kafka's own clients, as host:port; None if it does
+    not."""
 
     node_id: int
     host: str
     port: int
     rack: str | None = None
     roles: tuple[str, ...] = ()
+    kafka_address: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,31 +59,32 @@ _EPOCH_MAX: Final = 2**15 - 1
 _TIME_MAX: Final = 2**63 - 1
 
 
-def split(data: bytes | memoryview) -> list[bytes]:
-    """Cut the records of a Produce into batches by the lengths in their headers, of whatever magic.
+def split(data: bytes | memoryview) -> list[memoryview]:
+    """Cut the records of a Produce into batches by the lengths in their headers, of whatever magic. Nothing is copied.
 
     Raises CorruptMessageError unless the last one ends where `data` does.
     """
     found = []
-    at, end = 0, len(data)
+    view = memoryview(data)
+    at, end = 0, len(view)
     while at < end:
         if end - at < HEADER_BYTES:
             raise CorruptMessageError(
                 f"{end - at} bytes follow the last whole record batch; the header of a batch has {HEADER_BYTES}"
             )
-        size = _LENGTH.unpack_from(data, at + BEFORE_LENGTH - _LENGTH.size)[0] + BEFORE_LENGTH
+        size = _LENGTH.unpack_from(view, at + BEFORE_LENGTH - _LENGTH.size)[0] + BEFORE_LENGTH
         if not HEADER_BYTES <= size <= end - at:
             raise CorruptMessageError(
                 f"a record batch says it has {size} bytes; expected {HEADER_BYTES} to {end - at}, what was sent"
             )
-        found.append(bytes(data[at : at + size]))
+        found.append(view[at : at + size])
         at += size
     return found
 
 
-def stored(data: bytes) -> bytes:
-    """Return a producer's batch as it is stored: with base offset 0 and leader epoch −1."""
-    return _front(data, 0, _NO_EPOCH) + data[_FRONT_BYTES:]
+def stored(data: bytes | memoryview) -> bytes:
+    """Return a producer's batch as it is stored: with base offset 0 and leader epoch −1. It is copied once."""
+    return b"".join((_front(data, 0, _NO_EPOCH), memoryview(data)[_FRONT_BYTES:]))
 
 
 def served(data: bytes, base_offset: int, leader_epoch: int) -> list[bytes | memoryview]:
@@ -194,9 +195,9 @@ def for_kafka_client(fetched: FetchedBatch, leader_epoch: int = _NO_EPOCH) -> li
     ]
 
 
-def _front(data: bytes, base_offset: int, leader_epoch: int) -> bytes:
+def _front(data: bytes | memoryview, base_offset: int, leader_epoch: int) -> bytes:
     """The first bytes of a batch, with another base offset and leader epoch."""
-    return _FRONT.pack(base_offset, data[8:BEFORE_LENGTH], leader_epoch)
+    return _FRONT.pack(base_offset, bytes(data[8:BEFORE_LENGTH]), leader_epoch)
 
 
 def _batch(content: bytes, header: Header) -> bytes:

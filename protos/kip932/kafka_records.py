@@ -97,7 +97,7 @@ def kafka_compression_of(data: bytes) -> int:
     return data[_ATTRIBUTES_AT] & COMPRESSION_BITS if len(data) > _ATTRIBUTES_AT else 0
 
 
-def header_of(data: bytes) -> Header:
+def header_of(data: bytes | memoryview) -> Header:
     """Return the header of a batch. The records, the length and the checksum are not checked.
 
     Raises CorruptMessageError when the bytes end before the records, UnsupportedForMessageFormatError for another magic

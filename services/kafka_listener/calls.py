@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 from google.protobuf.message import Message
 
-from kafka_listener.ports import Cluster
+from kafka_listener.ports import Cluster, Making
 from kip932.api.v1.produce_pb2 import ProduceRequest, ProduceResponse
 from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
@@ -72,18 +72,28 @@ class ShareMessage(NamedTuple):
         return _ACKNOWLEDGE if self.fetch is None else _FETCH
 
 
+class _Asked(NamedTuple):
+    """A request of a stream that waits for its turn: what makes it, and what makes the stream's message of it."""
+
+    correlation_id: int
+    make: Making[Any]
+    message: Callable[[int, Any], Any]
+
+
 class Served(NamedTuple):
-    """What a listener serves: the RPCs of this node by their paths, what their calls have to pass, and the cluster."""
+    """What a listener serves: the RPCs of this node by their paths, what their calls have to pass, the cluster, and the
+    log of calls that fail or are refused."""
 
     methods: Mapping[str, BoundMethod]
     gate: Gate
     cluster: Cluster
-    failures: RateLimitedLog
+    lines: RateLimitedLog
 
 
 class LocalStream:
     """A `ServerStream` within this process. Its handler runs until `close`, `abort`, or an error of its own; then
-    whatever is not answered fails.
+    whatever is not answered fails. Requests are made when the handler reads them: they may be made in slices, and keep
+    their order.
 
     `writable` waits until the client takes answers: so the handler meets the same bound as over gRPC. `on_end` is
     called when the handler has ended.
@@ -102,7 +112,7 @@ class LocalStream:
         self._served = served
         self._writable = writable
         self._on_end = on_end
-        self._inbox: deque[tuple[Any, int]] = deque()
+        self._inbox: deque[_Asked] = deque()
         self._unanswered: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
         self._closed = False
@@ -123,34 +133,42 @@ class LocalStream:
         """How many requests it has had."""
         return self._last_id
 
-    def ask(self, make: Callable[[int], Any], size: int) -> asyncio.Future[Any]:
-        """Send a request, and return the future of its response, which may fail with a KafkaError.
+    def ask(self, make: Making[Any], message: Callable[[int, Any], Any]) -> asyncio.Future[Any]:
+        """Send a request, and return the future of its response, which may fail with a KafkaError, or as `make` does.
+        It is None for a request that is None, which the handler does not get.
 
-        `make` returns the message for a correlation id; `size`: the bytes that the request takes in memory.
+        `message` returns what the handler reads for a correlation id and the request that `make` has made.
         """
         self._last_id += 1
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._unanswered[self._last_id] = answer
-        self._inbox.append((make(self._last_id), size))
+        self._inbox.append(_Asked(self._last_id, make, message))
         self._wake()
         return answer
 
     async def read(self) -> Any:
         """Return the next request; None when there will be no other one."""
-        while not self._inbox:
-            if self._closed:
-                return None
-            self._came = asyncio.get_running_loop().create_future()
-            await self._came
-        message, self.context.message_bytes = self._inbox.popleft()
-        return message
+        while True:
+            while not self._inbox:
+                if self._closed:
+                    return None
+                self._came = asyncio.get_running_loop().create_future()
+                await self._came
+            asked = self._inbox.popleft()
+            try:
+                request = await asked.make()
+            except Exception as error:
+                self._fail(asked.correlation_id, error)
+                continue
+            if request is not None:
+                self.context.message_bytes = request.ByteSize()
+                return asked.message(asked.correlation_id, request)
+            self._settle(asked.correlation_id, None)
 
     async def write(self, message: Any) -> None:
         """Give a response to the request that it answers."""
         await self._writable()
-        answer = self._unanswered.pop(message.correlation_id, None)
-        if answer is not None and not answer.done():
-            answer.set_result(message)
+        self._settle(message.correlation_id, message)
 
     def close(self) -> None:
         """Take no more requests; the handler answers those that it has, and ends."""
@@ -168,6 +186,17 @@ class LocalStream:
         self._task.cancel()
         await asyncio.wait([self._task])
 
+    def _settle(self, correlation_id: int, message: Any) -> None:
+        answer = self._unanswered.pop(correlation_id, None)
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    def _fail(self, correlation_id: int, error: Exception) -> None:
+        answer = self._unanswered.pop(correlation_id, None)
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
+            answer.exception()  # its request may have been given up
+
     def _wake(self) -> None:
         if self._came is not None and not self._came.done():
             self._came.set_result(None)
@@ -176,18 +205,15 @@ class LocalStream:
         try:
             await self._bound.handler(self)
         except Exception as error:
-            self._error = as_kafka_error(error, self._bound, self.context, self._served.failures)
+            self._error = as_kafka_error(error, self._bound, self.context, self._served.lines)
 
     def _finished(self, _: asyncio.Task[None]) -> None:
         self._closed = True
         self._inbox.clear()
         self._served.gate.calls.end(self._user)
         self._on_end()
-        for answer in self._unanswered.values():
-            if not answer.done():
-                answer.set_exception(self._error)
-                answer.exception()  # its request may have been given up
-        self._unanswered.clear()
+        for correlation_id in list(self._unanswered):
+            self._fail(correlation_id, self._error)
 
 
 class Streams:
@@ -243,6 +269,11 @@ class Calls:
         """The cluster."""
         return self._served.cluster
 
+    @property
+    def lines(self) -> RateLimitedLog:
+        """The node's log of what clients do not get."""
+        return self._served.lines
+
     async def call(self, rpc: str, request: Message) -> Any:
         """Call a unary RPC, as `ports.Connection` says."""
         bound = self._bound(rpc)
@@ -255,45 +286,42 @@ class Calls:
         try:
             return await bound.handler(request, context)
         except Exception as error:
-            raise as_kafka_error(error, bound, context, self._served.failures) from error
+            raise as_kafka_error(error, bound, context, self._served.lines) from error
         finally:
             gate.calls.end(user)
 
-    async def produce(self, request: ProduceRequest) -> ProduceResponse:
+    async def produce(self, make: Making[ProduceRequest]) -> ProduceResponse | None:
         """Produce through the connection's stream, as `ports.Connection` says."""
-        stream = self._stream("produce_stream", _LEADER)
-        answered = await stream.ask(lambda number: ProduceMessage(number, request), request.ByteSize())
-        response: ProduceResponse = answered.response
+        answered = await self._stream("produce_stream", _LEADER).ask(make, ProduceMessage)
+        response: ProduceResponse | None = None if answered is None else answered.response
         return response
 
-    async def share_fetch(self, group: str, member: str, request: ShareFetchRequest) -> ShareFetchResponse:
+    async def share_fetch(
+        self, group: str, member: str, epoch: int, make: Making[ShareFetchRequest]
+    ) -> ShareFetchResponse:
         """Fetch through the member's stream, as `ports.Connection` says."""
-        answered = await self._share(group, member, request, lambda number: ShareMessage(number, request, None))
+        answered = await self._share(group, member, epoch, make, lambda number, it: ShareMessage(number, it, None))
         response: ShareFetchResponse = answered.fetch
         return response
 
     async def share_acknowledge(
-        self, group: str, member: str, request: ShareAcknowledgeRequest
+        self, group: str, member: str, epoch: int, make: Making[ShareAcknowledgeRequest]
     ) -> ShareAcknowledgeResponse:
         """Acknowledge through the member's stream, as `ports.Connection` says."""
-        answered = await self._share(group, member, request, lambda number: ShareMessage(number, None, request))
+        answered = await self._share(group, member, epoch, make, lambda number, it: ShareMessage(number, None, it))
         response: ShareAcknowledgeResponse = answered.acknowledge
         return response
 
     async def _share(
-        self,
-        group: str,
-        member: str,
-        request: ShareFetchRequest | ShareAcknowledgeRequest,
-        make: Callable[[int], ShareMessage],
+        self, group: str, member: str, epoch: int, make: Making[Any], message: Callable[[int, Any], ShareMessage]
     ) -> Any:
         """Ask the member's stream. It is closed with the end of its session, but for a request that came after: that
         may have opened another one."""
         stream = self._stream("share_stream", _MEMBER, group, member)
-        answer = stream.ask(make, request.ByteSize())
+        answer = stream.ask(make, message)
         asked = stream.asked
         answered = await answer
-        if request.share_session_epoch == _FINAL_EPOCH and stream.asked == asked:
+        if epoch == _FINAL_EPOCH and stream.asked == asked:
             stream.close()
         return answered
 
@@ -313,7 +341,7 @@ class Calls:
         raise NotLeaderOrFollowerError("this node leads no partitions; ask for the partition's leader")
 
 
-def as_kafka_error(error: Exception, bound: BoundMethod, context: CallContext, failures: RateLimitedLog) -> KafkaError:
+def as_kafka_error(error: Exception, bound: BoundMethod, context: CallContext, lines: RateLimitedLog) -> KafkaError:
     """Return a handler's error as one of Kafka's. One that no caller should get is logged."""
     if isinstance(error, KafkaError):
         return error
@@ -321,7 +349,7 @@ def as_kafka_error(error: Exception, bound: BoundMethod, context: CallContext, f
         refused = error.status is TransportStatus.INVALID_ARGUMENT
         return InvalidRequestError(str(error)) if refused else UnknownServerError(str(error))
     if not expected(error):
-        failures.error(
+        lines.error(
             "call_failed",
             key=(bound.method.path, context.peer, type(error)),
             method=bound.method.path,

@@ -79,7 +79,7 @@ class KafkaListener:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="kafka-requests")
         gate = server.gate
         self._around = Surroundings(
-            Served(server.methods, gate, cluster, RateLimitedLog(log)),
+            Served(server.methods, gate, cluster, self._lines),
             Checks(gate.authentication, passwords, gate.access),
             offers or Offers(share_version=share_version),
             options.limits,

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
 from kip932.api.v1.produce_pb2 import ProduceRequest, ProduceResponse
 from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
+from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.binding import CallContext
 
 #: The id of a topic that is not known.
 NO_TOPIC_ID: Final = bytes(16)
+
+_Request = TypeVar("_Request", bound=Message)
+#: Makes a request for a stream, in slices, when those before it have been handed on; None if there is nothing to ask.
+Making = Callable[[], Awaitable[_Request | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,12 @@ class Connection(Protocol):
         """The cluster."""
         ...
 
+    @property
+    def lines(self) -> RateLimitedLog:
+        """The node's log of what clients want and do not get, where an answer has no room for the reason; limited,
+        since clients cause its lines."""
+        ...
+
     async def call(self, rpc: str, request: Message) -> Any:
         """Call a unary RPC of this node by its name in snake case, such as `create_topics`, with the rights that its
         row of the table of RPCs needs, and with the caller's quotas.
@@ -78,19 +89,23 @@ class Connection(Protocol):
         """
         ...
 
-    async def produce(self, request: ProduceRequest) -> ProduceResponse:
-        """Send records through the connection's one ProduceStream. Calls are begun in the order of this method's
-        calls. Raises KafkaError."""
+    async def produce(self, make: Making[ProduceRequest]) -> ProduceResponse | None:
+        """Send records through the connection's one ProduceStream. Requests are made, and go to the node, in the order
+        of this method's calls, also when the connection is lost meanwhile. Returns None for a request that is None.
+        Raises KafkaError, and what `make` raises."""
         ...
 
-    async def share_fetch(self, group: str, member: str, request: ShareFetchRequest) -> ShareFetchResponse:
-        """Send a ShareFetch through the connection's ShareStream of this member. Raises KafkaError."""
+    async def share_fetch(
+        self, group: str, member: str, epoch: int, make: Making[ShareFetchRequest]
+    ) -> ShareFetchResponse:
+        """Send a ShareFetch through the connection's ShareStream of this member, as `produce` does. `epoch`: the
+        session epoch of the request."""
         ...
 
     async def share_acknowledge(
-        self, group: str, member: str, request: ShareAcknowledgeRequest
+        self, group: str, member: str, epoch: int, make: Making[ShareAcknowledgeRequest]
     ) -> ShareAcknowledgeResponse:
-        """Send a ShareAcknowledge through the connection's ShareStream of this member. Raises KafkaError."""
+        """Send a ShareAcknowledge through the connection's ShareStream of this member, as `share_fetch` does."""
         ...
 
 

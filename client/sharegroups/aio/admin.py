@@ -229,7 +229,14 @@ class Admin(GroupAdmin, ProgressAdmin, TransactionAdmin, AclAdmin, QuotaAdmin, U
         if error := error_for(response.error_code, response.error_message):
             raise error
         nodes = tuple(
-            Node(node.node_id, node.host, node.port, node.rack if node.HasField("rack") else None, tuple(node.roles))
+            Node(
+                node.node_id,
+                node.host,
+                node.port,
+                node.rack if node.HasField("rack") else None,
+                tuple(node.roles),
+                node.kafka_address if node.HasField("kafka_address") else None,
+            )
             for node in sorted(response.brokers, key=lambda node: node.node_id)
         )
         return ClusterDescription(response.cluster_id, response.controller_id, nodes)

@@ -11,7 +11,7 @@ they are first used: all of them at once would take a good part of a second.
 
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from kafka_listener.messages.fields import Entry, Message, entries
 from kafka_listener.messages.readers import Reader, reader
 from kafka_listener.messages.structs import classes_of
 from kafka_listener.messages.tables import access, cluster, groups, records
+from kafka_listener.messages.wire import ELEMENTS_MAX
 from kafka_listener.messages.writers import Writer, writer
 
 
@@ -58,21 +59,27 @@ class Api:
         """The class of responses; those of nested structs are its attributes."""
         return self._response.classes[f"{self.name}Response"]
 
-    def decode_request(self, version: int, data: bytes, at: int = 0) -> Any:
-        """Read the request that begins `at`. Bytes after it are passed over. Raises MalformedMessageError (KL-33)."""
-        return self._request.reader(version)(data, at)
+    def decode_request(self, version: int, data: bytes, at: int = 0, elements_max: int = ELEMENTS_MAX) -> Any:
+        """Read the request that begins `at`. Bytes after it are passed over. Raises MalformedMessageError (KL-33): for
+        more than `elements_max` elements, TooManyElementsError."""
+        return self._request.reader(version)(data, at, elements_max)
 
     def decode_response(self, version: int, data: bytes, at: int = 0) -> Any:
         """Read the response that begins `at` and ends with `data`. Raises MalformedMessageError (KL-33)."""
-        return self._response.reader(version)(data, at)
+        return self._response.reader(version)(data, at, ELEMENTS_MAX)
 
     def encode_request(self, version: int, value: Any) -> list[bytes]:
         """Write a request. Raises UnwritableMessageError for a value that a field cannot hold (KL-32)."""
-        return self._request.writer(version)(value)
+        return _whole(self._request.writer(version), value)
 
     def encode_response(self, version: int, value: Any) -> list[bytes]:
         """Write a response. Raises UnwritableMessageError for a value that a field cannot hold (KL-32)."""
-        return self._response.writer(version)(value)
+        return _whole(self._response.writer(version), value)
+
+    def response_steps(self, version: int, value: Any, parts: list[bytes]) -> Iterator[None]:
+        """Write a response into `parts` in steps, each of about one element of an array; it is whole when they end.
+        Raises as `encode_response` does, in any step."""
+        return self._response.writer(version)(value, parts)
 
 
 class _Direction:
@@ -111,6 +118,13 @@ class _Direction:
                 f"{self._entry.name} has no version {version} here; expected {versions.start} to {versions.stop - 1}"
             )
         return self._entry.flexible_from is not None and version >= self._entry.flexible_from
+
+
+def _whole(write: Writer, value: Any) -> list[bytes]:
+    parts: list[bytes] = []
+    for _ in write(value, parts):
+        pass
+    return parts
 
 
 def _apis() -> Mapping[int, Api]:

@@ -8,5 +8,9 @@ class MalformedMessageError(ValueError):
     """
 
 
+class TooManyElementsError(MalformedMessageError):
+    """The message has more elements than it may have, or than its reader was to read."""
+
+
 class UnwritableMessageError(ValueError):
     """A message has a value that its field cannot hold in the version that is written."""

@@ -16,8 +16,8 @@ from kafka_listener.messages.fields import FIXED, ZERO_UUID, Field, Message, Sha
 from kafka_listener.messages.fields import NONE as _NEVER
 from kafka_listener.messages.structs import default_source
 
-#: Reads the message that begins at a position of the frame and ends with it.
-Reader = Callable[[bytes, int], Any]
+#: Reads the message that begins at a position of the frame and ends with it, of so many elements at most.
+Reader = Callable[[bytes, int, int], Any]
 _INDENT: Final = "    "
 _REQUEST: Final = "Request"
 #: So many numbers of an array count as one element.
@@ -27,17 +27,18 @@ _BAD_BYTES: Final = (IndexError, struct.error, UnicodeDecodeError)
 
 
 def reader(message: Message, classes: Mapping[str, type[Any]], version: int, is_flexible: bool) -> Reader:
-    """Compile the reader of a version. It raises MalformedMessageError, and nothing else, for any bytes."""
+    """Compile the reader of a version. It raises MalformedMessageError, and nothing else, for any bytes: for more
+    elements than it is to read, TooManyElementsError."""
     source = _ReaderSource(message, classes, version, is_flexible)
     name = f"{message.shape.name} {version}"
     exec(compile(source.text(), f"<reader of {name}>", "exec"), source.namespace)
     read: Reader = source.namespace["read"]
 
-    def checked(data: bytes, at: int) -> Any:
+    def checked(data: bytes, at: int, elements_max: int) -> Any:
         try:
-            return read(data, at)
+            return read(data, at, elements_max)
         except MalformedMessageError as error:
-            raise MalformedMessageError(f"{name}: {error}") from None
+            raise type(error)(f"{name}: {error}") from None
         except _BAD_BYTES as error:
             raise MalformedMessageError(f"{name}: {error}") from None
 
@@ -72,7 +73,7 @@ class _ReaderSource:
         }
 
     def text(self) -> str:
-        self._lines += ["def read(d, p):", "    z = len(d)", f"    r = {wire.ELEMENTS_MAX}"]
+        self._lines += ["def read(d, p, most):", "    z = len(d)", "    r = most"]
         fields = [field for shape in self._message.structs.values() for field in shape.fields]
         if any(field.type == "records" for field in fields):
             self._add("m = memoryview(d)")
@@ -174,7 +175,7 @@ class _ReaderSource:
 
     def _charge(self, elements: str, path: str) -> None:
         """Count elements of the message, and refuse more than it may have (KL-36)."""
-        self._add(f"r -= {elements}", "if r < 0:", f"    refuse_elements({path.rstrip('.')!r})")
+        self._add(f"r -= {elements}", "if r < 0:", f"    refuse_elements({path.rstrip('.')!r}, most)")
 
     # Fields.
 

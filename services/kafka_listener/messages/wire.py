@@ -6,7 +6,7 @@ merely shorter, the reader finds in the end that its position is not the frame's
 
 from typing import Final, NoReturn
 
-from kafka_listener.messages.errors import MalformedMessageError
+from kafka_listener.messages.errors import MalformedMessageError, TooManyElementsError
 
 #: The most bytes of a string, in all versions.
 STRING_BYTES_MAX: Final = 0x7FFF
@@ -85,9 +85,9 @@ def refuse_count(what: str, count: int, left: int) -> NoReturn:
     raise MalformedMessageError(f"{what} has {count} elements announced, in the {left} bytes that are left")
 
 
-def refuse_elements(what: str) -> NoReturn:
-    """Raise MalformedMessageError for a message of more elements than any client sends."""
-    raise MalformedMessageError(f"the message has more than {ELEMENTS_MAX} elements, counted up to {what}")
+def refuse_elements(what: str, elements_max: int) -> NoReturn:
+    """Raise TooManyElementsError for a message of more elements than it may have."""
+    raise TooManyElementsError(f"the message has more than {elements_max} elements, counted up to {what}")
 
 
 def refuse_tags() -> NoReturn:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from kafka_listener.messages.apis import api
 from kafka_listener.ports import Connection
 from kafka_listener.requests.refusals import message_of
+from kafka_listener.requests.slices import made_of, slices
 from kip932.api.v1.alter_client_quotas_pb2 import AlterClientQuotasRequest, AlterClientQuotasResponse
 from kip932.errors import KafkaError
 
@@ -16,17 +17,20 @@ _RESPONSE: Final = api("AlterClientQuotas").response
 
 async def answer(request: Any, version: int, connection: Connection) -> Any:
     """Set and remove quotas. Both versions are answered alike."""
-    asked = node_request(request)
+    asked = await node_request(request)
     try:
-        return answer_of(await connection.call("alter_client_quotas", asked))
+        return await answer_of(await connection.call("alter_client_quotas", asked))
     except KafkaError as error:
-        return _RESPONSE(entries=[_entry(entry, error.code, error.message) for entry in asked.entries])
+        code, message = error.code, error.message
+        return _RESPONSE(entries=await made_of(asked.entries, lambda entry: _entry(entry, code, message), slices()))
 
 
-def node_request(request: Any) -> AlterClientQuotasRequest:
+async def node_request(request: Any) -> AlterClientQuotasRequest:
     """Return the node's request."""
     asked = AlterClientQuotasRequest(validate_only=request.validate_only)
+    turns = slices()
     for entry in request.entries:
+        await turns.step(1 + len(entry.entity) + len(entry.ops))
         one = asked.entries.add()
         for part in entry.entity:
             one.entity.add(entity_type=part.entity_type, entity_name=part.entity_name)
@@ -35,12 +39,12 @@ def node_request(request: Any) -> AlterClientQuotasRequest:
     return asked
 
 
-def answer_of(response: AlterClientQuotasResponse) -> Any:
+async def answer_of(response: AlterClientQuotasResponse) -> Any:
     """Return the answer."""
-    return _RESPONSE(
-        throttle_time_ms=response.throttle_time_ms,
-        entries=[_entry(entry, entry.error_code, message_of(entry)) for entry in response.entries],
+    entries = await made_of(
+        response.entries, lambda entry: _entry(entry, entry.error_code, message_of(entry)), slices()
     )
+    return _RESPONSE(throttle_time_ms=response.throttle_time_ms, entries=entries)
 
 
 def _entry(of: Any, code: int, message: str | None) -> Any:

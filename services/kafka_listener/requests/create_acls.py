@@ -8,6 +8,7 @@ from kafka_listener.messages.apis import api
 from kafka_listener.ports import Connection
 from kafka_listener.requests.acl_entries import binding_of
 from kafka_listener.requests.refusals import message_of
+from kafka_listener.requests.slices import made_of, slices
 from kip932.api.v1.create_acls_pb2 import CreateAclsRequest
 from kip932.errors import KafkaError
 
@@ -16,20 +17,18 @@ _RESPONSE: Final = api("CreateAcls").response
 
 async def answer(request: Any, version: int, connection: Connection) -> Any:
     """Add entries. All versions are answered alike."""
-    asked = CreateAclsRequest(creations=[binding_of(creation) for creation in request.creations])
+    turns = slices()
+    asked = CreateAclsRequest(creations=await made_of(request.creations, binding_of, turns))
     try:
         response = await connection.call("create_acls", asked)
     except KafkaError as error:
-        return _RESPONSE(
-            results=[
-                _RESPONSE.AclCreationResult(error_code=error.code, error_message=error.message)
-                for _ in request.creations
-            ]
-        )
+        code, message = error.code, error.message
+        return _RESPONSE(results=await made_of(request.creations, lambda _: _result(code, message), turns))
     return _RESPONSE(
         throttle_time_ms=response.throttle_time_ms,
-        results=[
-            _RESPONSE.AclCreationResult(error_code=result.error_code, error_message=message_of(result))
-            for result in response.results
-        ],
+        results=await made_of(response.results, lambda result: _result(result.error_code, message_of(result)), turns),
     )
+
+
+def _result(code: int, message: str | None) -> Any:
+    return _RESPONSE.AclCreationResult(error_code=code, error_message=message)

@@ -10,6 +10,7 @@ from kafka_listener.ports import Connection
 from kafka_listener.requests.create_topics import INVALID_REPLICA_ASSIGNMENT
 from kafka_listener.requests.new_leaders import wait_for_leaders
 from kafka_listener.requests.refusals import NONE, message_of
+from kafka_listener.requests.slices import slices
 from kip932.api.v1.create_partitions_pb2 import CreatePartitionsRequest, CreatePartitionsResponse
 from kip932.errors import KafkaError
 
@@ -18,7 +19,7 @@ _RESPONSE: Final = api("CreatePartitions").response
 
 async def answer(request: Any, version: int, connection: Connection) -> Any:
     """Raise the partition counts of topics. All versions are answered alike."""
-    asked = node_request(request)
+    asked = await node_request(request)
     response, failure = CreatePartitionsResponse(), None
     if asked.topics:
         try:
@@ -26,8 +27,9 @@ async def answer(request: Any, version: int, connection: Connection) -> Any:
         except KafkaError as error:
             failure = error
     answered = _RESPONSE(throttle_time_ms=response.throttle_time_ms)
-    results = iter(response.results)
+    results, turns = iter(response.results), slices()
     for topic in request.topics:
+        await turns.step()
         if topic.assignments:
             message = (
                 f"the new partitions of topic {topic.name!r} have a replica assignment; leave it out: the cluster "
@@ -45,11 +47,13 @@ async def answer(request: Any, version: int, connection: Connection) -> Any:
     return answered
 
 
-def node_request(request: Any) -> CreatePartitionsRequest:
+async def node_request(request: Any) -> CreatePartitionsRequest:
     """Return the node's request: all topics but those with a replica assignment."""
     topics: Sequence[Any] = [topic for topic in request.topics if not topic.assignments]
     asked = CreatePartitionsRequest(timeout_ms=request.timeout_ms, validate_only=request.validate_only)
+    turns = slices()
     for topic in topics:
+        await turns.step()
         asked.topics.add(name=topic.name, count=topic.count)
     return asked
 

@@ -9,6 +9,7 @@ from kafka_listener.messages.apis import api
 from kafka_listener.ports import NO_TOPIC_ID, Connection
 from kafka_listener.requests.new_leaders import wait_for_leaders
 from kafka_listener.requests.refusals import NONE, message_of
+from kafka_listener.requests.slices import made_of, slices
 from kip932.api.v1.create_topics_pb2 import CreateTopicsRequest, CreateTopicsResponse
 from kip932.api.v1.describe_configs_pb2 import DescribeConfigsRequest, DescribeConfigsResponse
 from kip932.errors import KafkaError, TopicAuthorizationFailedError
@@ -27,7 +28,7 @@ _NO_NUMBER: Final = -1
 async def answer(request: Any, version: int, connection: Connection) -> Any:
     """Create topics."""
     refused = {index: found for index, topic in enumerate(request.topics) if (found := refusal(topic)) is not None}
-    asked = node_request(request, [topic for index, topic in enumerate(request.topics) if index not in refused])
+    asked = await node_request(request, [topic for index, topic in enumerate(request.topics) if index not in refused])
     failure = None
     response = CreateTopicsResponse()
     if asked.topics:
@@ -36,8 +37,9 @@ async def answer(request: Any, version: int, connection: Connection) -> Any:
         except KafkaError as error:
             failure = error
     answered = _RESPONSE(throttle_time_ms=response.throttle_time_ms)
-    results = iter(response.topics)
+    results, turns = iter(response.topics), slices()
     for index, topic in enumerate(request.topics):
+        await turns.step()
         if index in refused:
             code, message = refused[index]
             answered.topics.append(_refused(topic.name, code, message))
@@ -69,14 +71,17 @@ def refusal(topic: Any) -> tuple[int, str] | None:
     return None
 
 
-def node_request(request: Any, topics: Sequence[Any]) -> CreateTopicsRequest:
+async def node_request(request: Any, topics: Sequence[Any]) -> CreateTopicsRequest:
     """Return the node's request for these topics."""
     asked = CreateTopicsRequest(timeout_ms=request.timeout_ms, validate_only=request.validate_only)
+    turns = slices()
     for topic in topics:
+        await turns.step()
         one = asked.topics.add(
             name=topic.name, num_partitions=topic.num_partitions, replication_factor=topic.replication_factor
         )
         for config in topic.configs:
+            await turns.step()
             one.configs.add(name=config.name, value=config.value)
     return asked
 
@@ -114,8 +119,9 @@ async def _add_configs(answered: Any, connection: Connection) -> None:
     shown = [topic for topic in answered.topics if topic.error_code == NONE and topic.configs is not None]
     if not shown:
         return
-    asked = DescribeConfigsRequest()
+    asked, turns = DescribeConfigsRequest(), slices()
     for topic in shown:
+        await turns.step()
         asked.resources.add(resource_type=RESOURCE_TOPIC, resource_name=topic.name)
     try:
         found: DescribeConfigsResponse = await connection.call("describe_configs", asked)
@@ -124,16 +130,18 @@ async def _add_configs(answered: Any, connection: Connection) -> None:
             topic.topic_config_error_code, topic.configs = error.code, None
         return
     for topic, result in zip(shown, found.results, strict=True):
+        await turns.step()
         if result.error_code:
             topic.topic_config_error_code, topic.configs = result.error_code, None
             continue
-        topic.configs = [
-            _RESPONSE.CreatableTopicConfigs(
-                name=config.name,
-                value=config.value if config.HasField("value") else None,
-                read_only=config.read_only,
-                config_source=config.config_source,
-                is_sensitive=config.is_sensitive,
-            )
-            for config in result.configs
-        ]
+        topic.configs = await made_of(result.configs, _config, turns)
+
+
+def _config(config: DescribeConfigsResponse.Config) -> Any:
+    return _RESPONSE.CreatableTopicConfigs(
+        name=config.name,
+        value=config.value if config.HasField("value") else None,
+        read_only=config.read_only,
+        config_source=config.config_source,
+        is_sensitive=config.is_sensitive,
+    )

@@ -8,6 +8,7 @@ from kafka_listener.messages.apis import api
 from kafka_listener.ports import Connection
 from kafka_listener.requests.acl_entries import filter_of
 from kafka_listener.requests.refusals import NONE, message_of
+from kafka_listener.requests.slices import made_of, slices
 from kip932.api.v1.acl_pb2 import AclBinding
 from kip932.api.v1.delete_acls_pb2 import DeleteAclsRequest
 from kip932.errors import KafkaError
@@ -17,27 +18,28 @@ _RESPONSE: Final = api("DeleteAcls").response
 
 async def answer(request: Any, version: int, connection: Connection) -> Any:
     """Remove the entries that match. All versions are answered alike."""
-    asked = DeleteAclsRequest(filters=[filter_of(each) for each in request.filters])
+    turns = slices()
+    asked = DeleteAclsRequest(filters=await made_of(request.filters, filter_of, turns))
     try:
         response = await connection.call("delete_acls", asked)
     except KafkaError as error:
-        return _RESPONSE(
-            filter_results=[
-                _RESPONSE.DeleteAclsFilterResult(error_code=error.code, error_message=error.message)
-                for _ in request.filters
-            ]
-        )
-    return _RESPONSE(
-        throttle_time_ms=response.throttle_time_ms,
-        filter_results=[
+        code, message = error.code, error.message
+
+        def refuse(_: Any) -> Any:
+            return _RESPONSE.DeleteAclsFilterResult(error_code=code, error_message=message)
+
+        return _RESPONSE(filter_results=await made_of(request.filters, refuse, turns))
+    answered = _RESPONSE(throttle_time_ms=response.throttle_time_ms)
+    for result in response.filter_results:
+        await turns.step()
+        answered.filter_results.append(
             _RESPONSE.DeleteAclsFilterResult(
                 error_code=result.error_code,
                 error_message=message_of(result),
-                matching_acls=[_removed(acl) for acl in result.matching_acls],
+                matching_acls=await made_of(result.matching_acls, _removed, turns),
             )
-            for result in response.filter_results
-        ],
-    )
+        )
+    return answered
 
 
 def _removed(acl: AclBinding) -> Any:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from kafka_listener.messages.apis import api
 from kafka_listener.ports import Connection
+from kafka_listener.requests.slices import made_of, slices
 from kip932.api.v1 import delete_groups_pb2 as pb
 from kip932.errors import KafkaError
 
@@ -17,13 +18,15 @@ async def answer(request: Any, version: int, connection: Connection) -> Any:
     """Delete groups. A request that is refused as a whole gets the error for each of its groups, as the response has no
     place for it."""
     try:
-        return response_of(await connection.call("delete_groups", request_of(request)))
+        return await response_of(await connection.call("delete_groups", request_of(request)))
     except KafkaError as error:
+        code = error.code
         return _Response(
-            results=[
-                _Response.DeletableGroupResult(group_id=group_id, error_code=error.code)
-                for group_id in dict.fromkeys(request.groups_names)
-            ]
+            results=await made_of(
+                dict.fromkeys(request.groups_names),
+                lambda group_id: _Response.DeletableGroupResult(group_id=group_id, error_code=code),
+                slices(),
+            )
         )
 
 
@@ -32,12 +35,11 @@ def request_of(request: Any) -> pb.DeleteGroupsRequest:
     return pb.DeleteGroupsRequest(groups_names=request.groups_names)
 
 
-def response_of(response: pb.DeleteGroupsResponse) -> Any:
+async def response_of(response: pb.DeleteGroupsResponse) -> Any:
     """Return the coordinator's response as Kafka's, which has no texts."""
-    return _Response(
-        throttle_time_ms=response.throttle_time_ms,
-        results=[
-            _Response.DeletableGroupResult(group_id=result.group_id, error_code=result.error_code)
-            for result in response.results
-        ],
+    results = await made_of(
+        response.results,
+        lambda result: _Response.DeletableGroupResult(group_id=result.group_id, error_code=result.error_code),
+        slices(),
     )
+    return _Response(throttle_time_ms=response.throttle_time_ms, results=results)

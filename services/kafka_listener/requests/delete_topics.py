@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from kafka_listener.messages.apis import api
 from kafka_listener.ports import NO_TOPIC_ID, Connection
 from kafka_listener.requests.refusals import message_of
+from kafka_listener.requests.slices import slices
 from kip932.api.v1.delete_topics_pb2 import DeleteTopicsRequest, DeleteTopicsResponse
 from kip932.errors import InvalidRequestError, KafkaError
 
@@ -33,7 +34,9 @@ async def answer(request: Any, version: int, connection: Connection) -> Any:
     """Delete topics."""
     topics = asked_topics(request, version)
     asked = DeleteTopicsRequest(timeout_ms=request.timeout_ms)
+    turns = slices()
     for topic in topics:
+        await turns.step()
         if topic.refusal() is None:
             asked.topics.add(name=topic.name, topic_id=None if topic.topic_id == NO_TOPIC_ID else topic.topic_id)
     response, failure = DeleteTopicsResponse(), None
@@ -45,6 +48,7 @@ async def answer(request: Any, version: int, connection: Connection) -> Any:
     answered = _RESPONSE(throttle_time_ms=response.throttle_time_ms)
     results = iter(response.responses)
     for topic in topics:
+        await turns.step()
         refused = topic.refusal() or failure
         if refused is not None:
             answered.responses.append(_result(topic.name, topic.topic_id, refused.code, refused.message))

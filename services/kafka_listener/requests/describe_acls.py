@@ -8,6 +8,7 @@ from kafka_listener.messages.apis import api
 from kafka_listener.ports import Connection
 from kafka_listener.requests.acl_entries import filter_of
 from kafka_listener.requests.refusals import message_of
+from kafka_listener.requests.slices import slices
 from kip932.api.v1.describe_acls_pb2 import DescribeAclsRequest, DescribeAclsResponse
 from kip932.errors import KafkaError
 
@@ -17,12 +18,12 @@ _RESPONSE: Final = api("DescribeAcls").response
 async def answer(request: Any, version: int, connection: Connection) -> Any:
     """Answer with the entries that match. All versions are answered alike."""
     try:
-        return answer_of(await connection.call("describe_acls", DescribeAclsRequest(filter=filter_of(request))))
+        return await answer_of(await connection.call("describe_acls", DescribeAclsRequest(filter=filter_of(request))))
     except KafkaError as error:
         return _RESPONSE(error_code=error.code, error_message=error.message)
 
 
-def answer_of(response: DescribeAclsResponse) -> Any:
+async def answer_of(response: DescribeAclsResponse) -> Any:
     """Return the answer: entries by the resources that they apply to, in the order of the node's."""
     answered = _RESPONSE(
         throttle_time_ms=response.throttle_time_ms,
@@ -30,7 +31,9 @@ def answer_of(response: DescribeAclsResponse) -> Any:
         error_message=message_of(response),
     )
     resources: dict[tuple[int, str, int], Any] = {}
+    turns = slices()
     for acl in response.acls:
+        await turns.step()
         key = (acl.resource_type, acl.resource_name, acl.resource_pattern_type)
         resource = resources.get(key)
         if resource is None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from kafka_listener.messages.apis import api
 from kafka_listener.ports import Connection
 from kafka_listener.requests.refusals import message_of
+from kafka_listener.requests.slices import made_of, slices
 from kip932.api.v1.client_quota_pb2 import ClientQuotaEntity
 from kip932.api.v1.describe_client_quotas_pb2 import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from kip932.errors import KafkaError
@@ -17,7 +18,7 @@ _RESPONSE: Final = api("DescribeClientQuotas").response
 async def answer(request: Any, version: int, connection: Connection) -> Any:
     """Answer with the quotas of entities. Both versions are answered alike."""
     try:
-        return answer_of(await connection.call("describe_client_quotas", node_request(request)))
+        return await answer_of(await connection.call("describe_client_quotas", node_request(request)))
     except KafkaError as error:
         return _RESPONSE(error_code=error.code, error_message=error.message, entries=None)
 
@@ -30,20 +31,21 @@ def node_request(request: Any) -> DescribeClientQuotasRequest:
     return asked
 
 
-def answer_of(response: DescribeClientQuotasResponse) -> Any:
+async def answer_of(response: DescribeClientQuotasResponse) -> Any:
     """Return the answer; with an error it has no entries at all."""
-    entries = [
-        _RESPONSE.EntryData(
-            entity=[_part(part) for part in entry.entity],
-            values=[_RESPONSE.ValueData(key=value.key, value=value.value) for value in entry.values],
-        )
-        for entry in response.entries
-    ]
+    entries = await made_of(response.entries, _entry, slices())
     return _RESPONSE(
         throttle_time_ms=response.throttle_time_ms,
         error_code=response.error_code,
         error_message=message_of(response),
         entries=None if response.error_code else entries,
+    )
+
+
+def _entry(entry: DescribeClientQuotasResponse.Entry) -> Any:
+    return _RESPONSE.EntryData(
+        entity=[_part(part) for part in entry.entity],
+        values=[_RESPONSE.ValueData(key=value.key, value=value.value) for value in entry.values],
     )
 
 

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kafka_listener.messages.apis import api
 from kafka_listener.ports import NO_TOPIC_ID, Connection
-from kafka_listener.requests.metadata import led_by
+from kafka_listener.requests.metadata import partition_answer
 from kafka_listener.requests.refusals import raise_refusal
+from kafka_listener.requests.slices import made_of, slices
 from kip932.acls import ResourceType
 from kip932.api.v1.metadata_pb2 import MetadataRequest, MetadataResponse
 from kip932.errors import (
     InvalidRequestError,
     KafkaError,
-    LeaderNotAvailableError,
     TopicAuthorizationFailedError,
 )
 from shard_runtime.cluster.lookups import NO_AUTHORIZED_OPERATIONS
 from shard_runtime.rpc.binding import CallContext
 
 _RESPONSE: Final = api("DescribeTopicPartitions").response
+#: A partition: the replicas that KIP-966 would have are none, not unknown.
+_PARTITION: Final = partial(
+    _RESPONSE.DescribeTopicPartitionsResponsePartition, eligible_leader_replicas=[], last_known_elr=[]
+)
 #: How many partitions one answer has at most, as in Kafka.
 PARTITIONS_MAX: Final = 2_000
 
@@ -38,14 +43,14 @@ async def answer(request: Any, version: int, connection: Connection) -> Any:
     limit = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
     try:
         start = cursor_of(request)
-        found = await connection.call("metadata", node_request(request, start))
+        found = await connection.call("metadata", await node_request(request, start))
         raise_refusal(found)
     except KafkaError as error:
         if not request.topics:
             raise
-        return refused(request, error)
+        return await refused(request, error)
     reachable = {each.node_id for each in connection.cluster.brokers()}
-    response = page_of(found, start, limit, reachable, connection.context)
+    response = await page_of(found, start, limit, reachable, connection.context)
     response.throttle_time_ms = found.throttle_time_ms
     return response
 
@@ -59,34 +64,38 @@ def cursor_of(request: Any) -> Cursor:
     return Cursor(request.cursor.topic_name, request.cursor.partition_index)
 
 
-def node_request(request: Any, start: Cursor) -> MetadataRequest:
+async def node_request(request: Any, start: Cursor) -> MetadataRequest:
     """Return the node's request: the topics named, or all when there are none."""
     asked = MetadataRequest()
     if request.topics:
-        names = sorted({topic.name for topic in request.topics if topic.name >= start.topic_name})
-        asked.topics.values.extend(MetadataRequest.Topic(name=name) for name in names)
+        turns = slices()
+        for name in sorted({topic.name for topic in request.topics if topic.name >= start.topic_name}):
+            await turns.step()
+            asked.topics.values.add(name=name)
         asked.topics.SetInParent()
     return asked
 
 
-def refused(request: Any, error: KafkaError) -> Any:
+async def refused(request: Any, error: KafkaError) -> Any:
     """Return the answer when the request is refused as a whole."""
     names = sorted({topic.name for topic in request.topics})
-    return _RESPONSE(
-        topics=[
-            _RESPONSE.DescribeTopicPartitionsResponseTopic(error_code=error.code, name=name, topic_id=NO_TOPIC_ID)
-            for name in names
-        ]
-    )
+
+    def refuse(name: str) -> Any:
+        return _RESPONSE.DescribeTopicPartitionsResponseTopic(error_code=error.code, name=name, topic_id=NO_TOPIC_ID)
+
+    return _RESPONSE(topics=await made_of(names, refuse, slices()))
 
 
-def page_of(found: MetadataResponse, start: Cursor, limit: int, reachable: Collection[int], caller: CallContext) -> Any:
+async def page_of(
+    found: MetadataResponse, start: Cursor, limit: int, reachable: Collection[int], caller: CallContext
+) -> Any:
     """Return the answer with at most `limit` partitions, and where the next one begins. Topics that the caller may not
     describe come last, and count for no partition."""
-    response = _RESPONSE()
+    response, turns = _RESPONSE(), slices()
     topics = sorted((topic for topic in found.topics if topic.name >= start.topic_name), key=lambda topic: topic.name)
     refused = [topic for topic in topics if topic.error_code == TopicAuthorizationFailedError.code]
     for topic in topics:
+        await turns.step()
         if topic.error_code == TopicAuthorizationFailedError.code:
             continue
         if limit == 0:
@@ -94,16 +103,18 @@ def page_of(found: MetadataResponse, start: Cursor, limit: int, reachable: Colle
             break
         first = start.partition_index if topic.name == start.topic_name else 0
         shown = topic.partitions[first : first + limit]
-        response.topics.append(_topic(topic, shown, reachable, caller))
+        response.topics.append(await _topic(topic, shown, reachable, caller))
         limit -= len(shown)
         if first + len(shown) < len(topic.partitions):
             response.next_cursor = _RESPONSE.Cursor(topic_name=topic.name, partition_index=first + len(shown))
             break
-    response.topics.extend(_topic(topic, (), reachable, None) for topic in refused)
+    for topic in refused:
+        await turns.step()
+        response.topics.append(await _topic(topic, (), reachable, None))
     return response
 
 
-def _topic(
+async def _topic(
     topic: MetadataResponse.TopicMetadata,
     partitions: Sequence[MetadataResponse.PartitionMetadata],
     reachable: Collection[int],
@@ -117,20 +128,6 @@ def _topic(
         name=topic.name,
         topic_id=topic.topic_id or NO_TOPIC_ID,
         is_internal=topic.is_internal,
-        partitions=[_partition(partition, reachable) for partition in partitions],
+        partitions=await made_of(partitions, lambda each: partition_answer(_PARTITION, each, reachable), slices()),
         topic_authorized_operations=operations,
-    )
-
-
-def _partition(partition: MetadataResponse.PartitionMetadata, reachable: Collection[int]) -> Any:
-    leader, epoch, replicas = led_by(partition, reachable)
-    return _RESPONSE.DescribeTopicPartitionsResponsePartition(
-        error_code=partition.error_code if replicas else LeaderNotAvailableError.code,
-        partition_index=partition.partition_index,
-        leader_id=leader,
-        leader_epoch=epoch,
-        replica_nodes=replicas,
-        isr_nodes=replicas,
-        eligible_leader_replicas=[],
-        last_known_elr=[],
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kafka_listener.messages.apis import api
@@ -10,6 +11,7 @@ from kafka_listener.ports import Connection
 from kafka_listener.requests.leaders import NamedLeaders
 from kafka_listener.requests.named_topics import NamedTopic, by_id, by_name
 from kafka_listener.requests.refusals import NONE, record_code
+from kafka_listener.requests.slices import made_of, slices
 from kip932.acls import Operation
 from kip932.api.v1.fetch_pb2 import FetchRequest, FetchResponse
 from kip932.api.v1.record_batch_pb2 import FetchedBatch
@@ -95,7 +97,7 @@ async def answer(request: Any, version: int, connection: Connection) -> Any:
     """Answer with records from the offsets asked for; wait for them as long as the request says."""
     if version >= _SESSIONS and request.session_epoch not in _WHOLE:
         return _RESPONSE(error_code=FETCH_SESSION_ID_NOT_FOUND)
-    sent = node_request(request, version, connection)
+    sent = await node_request(request, version, connection)
     response, failure = FetchResponse(), None
     if sent.request.topics:
         try:
@@ -106,17 +108,17 @@ async def answer(request: Any, version: int, connection: Connection) -> Any:
         failure = error_class(response.error_code)(response.error_message or None)
     if failure is not None and version >= _SESSIONS:
         return _RESPONSE(throttle_time_ms=response.throttle_time_ms, error_code=failure.code)
-    answered = answer_of(sent, await translated(response, version), version, connection, failure)
+    answered = await answer_of(sent, await translated(response, version), version, connection, failure)
     answered.throttle_time_ms = response.throttle_time_ms
     return answered
 
 
-def node_request(request: Any, version: int, connection: Connection) -> Sent:
+async def node_request(request: Any, version: int, connection: Connection) -> Sent:
     """Return the node's request. It does not wait when a topic is not known: that is an answer already."""
     if version >= _BY_ID:
         topics = by_id(request.topics)
     else:
-        topics = by_name(request.topics, connection, Operation.READ, lambda topic: str(topic.topic))
+        topics = await by_name(request.topics, connection, Operation.READ, lambda topic: str(topic.topic))
     refused = any(topic.error is not None for topic in topics)
     asked = FetchRequest(
         max_wait_ms=0 if refused else request.max_wait_ms,
@@ -125,11 +127,14 @@ def node_request(request: Any, version: int, connection: Connection) -> Sent:
         isolation_level=request.isolation_level,
         batch_formats=[_KAFKA_FORMAT],
     )
+    turns = slices()
     for topic in topics:
+        await turns.step()
         if topic.error is not None:
             continue
         into = asked.topics.add(topic_id=topic.topic_id).partitions
         for partition in topic.asked.partitions:
+            await turns.step()
             into.add(
                 partition=partition.partition,
                 current_leader_epoch=partition.current_leader_epoch if version >= _EPOCHS_FROM else -1,
@@ -142,10 +147,11 @@ def node_request(request: Any, version: int, connection: Connection) -> Sent:
 async def translated(response: FetchResponse, version: int) -> list[Read]:
     """Return the partitions of the node's response with their records for Kafka's clients. Other tasks get a turn in
     between: batches of sharegroups' own producers are decoded and encoded for this."""
-    turns = Turns(BYTES_SLICE)
+    turns, results = Turns(BYTES_SLICE), slices()
     reads = []
     for topic in response.responses:
         for result in topic.partitions:
+            await results.step()
             parts: list[bytes | memoryview] = []
             code = int(result.error_code)
             for batch in () if code else result.records:
@@ -170,16 +176,21 @@ def _readable(batch: FetchedBatch, version: int) -> list[bytes | memoryview]:
     return for_kafka_client(batch)
 
 
-def answer_of(
+async def answer_of(
     sent: Sent, reads: Sequence[Read], version: int, connection: Connection, failure: KafkaError | None = None
 ) -> Any:
     """Return the answer, with topics and partitions as the client's request had them. `reads`: of the topics that are
     known; `failure`: of all of them."""
     answered = _RESPONSE()
     leaders = NamedLeaders(connection.cluster, _RESPONSE.LeaderIdAndEpoch, _RESPONSE.NodeEndpoint)
-    left = iter(reads)
+    left, turns = iter(reads), slices()
     committed = sent.request.isolation_level == READ_COMMITTED
+
+    def read_of(partition: Any) -> Any:
+        return _partition(partition.partition, next(left, _NOT_READ), version, leaders, committed=committed)
+
     for topic in sent.topics:
+        await turns.step()
         one = _RESPONSE.FetchableTopicResponse()
         if version >= _BY_ID:
             one.topic_id = topic.asked.topic_id
@@ -187,15 +198,10 @@ def answer_of(
             one.topic = topic.asked.topic
         error = topic.error or failure
         if error is not None:
-            one.partitions = [
-                _refused(partition.partition, error.code, by_name=version < _BY_ID)
-                for partition in topic.asked.partitions
-            ]
+            refuse = partial(_refused, error.code, by_name=version < _BY_ID)
+            one.partitions = await made_of((each.partition for each in topic.asked.partitions), refuse, turns)
         else:
-            one.partitions = [
-                _partition(partition.partition, next(left, _NOT_READ), version, leaders, committed=committed)
-                for partition in topic.asked.partitions
-            ]
+            one.partitions = await made_of(topic.asked.partitions, read_of, turns)
         answered.responses.append(one)
     answered.node_endpoints = leaders.endpoints()
     return answered
@@ -204,7 +210,7 @@ def answer_of(
 def _partition(index: int, read: Read, version: int, leaders: NamedLeaders, *, committed: bool) -> Any:
     result = read.result
     if read.code:
-        refused = _refused(index, read.code, by_name=version < _BY_ID)
+        refused = _refused(read.code, index, by_name=version < _BY_ID)
         leaders.fill(refused, result)
         return refused
     return _RESPONSE.PartitionData(
@@ -225,7 +231,7 @@ def _aborted(result: _Result) -> list[Any]:
     ]
 
 
-def _refused(index: int, code: int, *, by_name: bool) -> Any:
+def _refused(code: int, index: int, *, by_name: bool) -> Any:
     return _RESPONSE.PartitionData(
         partition_index=index,
         error_code=partition_code(code, by_name=by_name),

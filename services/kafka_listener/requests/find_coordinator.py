@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from kafka_listener.messages.apis import api
 from kafka_listener.ports import Broker, Cluster, Connection
 from kafka_listener.requests.refusals import code_of, text_of
+from kafka_listener.requests.slices import slices
 from kafka_listener.requests.transactional_ids import refusal
 from kip932.acls import Operation
 from kip932.api.v1.find_coordinator_pb2 import FindCoordinatorRequest, FindCoordinatorResponse
@@ -36,13 +37,13 @@ async def answer(request: Any, version: int, connection: Connection) -> Any:
     if key_type == KEY_TYPE_GROUP:
         found = await _groups(keys, connection)
     elif key_type == KEY_TYPE_TRANSACTION:
-        found = transactions(keys, connection, known=version >= _KIP_890)
+        found = await transactions(keys, connection, known=version >= _KIP_890)
     else:
         error = InvalidRequestError(
             f"key type {key_type} is not served to Kafka's clients; expected 0 (group) or 1 (transactional id)"
         )
         found = [Found(key, None, error) for key in keys]
-    return many(found) if version >= _MANY_KEYS else one(found[0])
+    return await many(found) if version >= _MANY_KEYS else one(found[0])
 
 
 async def _groups(keys: Sequence[str], connection: Connection) -> list[Found]:
@@ -50,13 +51,14 @@ async def _groups(keys: Sequence[str], connection: Connection) -> list[Found]:
         response = await connection.call("find_coordinator", FindCoordinatorRequest(coordinator_keys=keys))
     except KafkaError as error:
         return [Found(key, None, error) for key in keys]
-    return groups(response, connection.cluster)
+    return await groups(response, connection.cluster)
 
 
-def groups(response: FindCoordinatorResponse, cluster: Cluster) -> list[Found]:
+async def groups(response: FindCoordinatorResponse, cluster: Cluster) -> list[Found]:
     """Return the coordinators of groups by the node's response."""
-    found = []
+    found, turns = [], slices()
     for each in response.coordinators:
+        await turns.step()
         error = error_for(each.error_code, each.error_message or None)
         broker = None if error is not None else cluster.broker(each.node_id)
         if error is None and broker is None:
@@ -68,12 +70,13 @@ def groups(response: FindCoordinatorResponse, cluster: Cluster) -> list[Found]:
     return found
 
 
-def transactions(keys: Sequence[str], connection: Connection, *, known: bool) -> list[Found]:
+async def transactions(keys: Sequence[str], connection: Connection, *, known: bool) -> list[Found]:
     """Return the coordinators of transactional ids: any node is, so the client goes on with this one. `known`: as for
     `refusal`."""
     here = connection.cluster.broker(connection.cluster.node_id)
-    found = []
+    found, turns = [], slices()
     for key in keys:
+        await turns.step()
         error = refusal(connection, key, Operation.DESCRIBE, known=known)
         if error is None and here is None:
             error = CoordinatorNotAvailableError("this node is not in the list of nodes yet; try again")
@@ -93,10 +96,11 @@ def one(found: Found) -> Any:
     )
 
 
-def many(found: Sequence[Found]) -> Any:
+async def many(found: Sequence[Found]) -> Any:
     """Return the answer of versions from 4 on, which has an entry for each key."""
-    response = _RESPONSE()
+    response, turns = _RESPONSE(), slices()
     for each in found:
+        await turns.step()
         broker = each.broker or Broker(-1, "", -1)
         response.coordinators.append(
             _RESPONSE.Coordinator(

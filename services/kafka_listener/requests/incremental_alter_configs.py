@@ -7,6 +7,7 @@ from typing import Any, Final
 from kafka_listener.messages.apis import api
 from kafka_listener.ports import Connection
 from kafka_listener.requests.refusals import message_of
+from kafka_listener.requests.slices import made_of, slices
 from kip932.api.v1.incremental_alter_configs_pb2 import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -18,37 +19,40 @@ _RESPONSE: Final = api("IncrementalAlterConfigs").response
 
 async def answer(request: Any, version: int, connection: Connection) -> Any:
     """Change configs. Both versions are answered alike."""
-    asked = node_request(request)
+    asked = await node_request(request)
     try:
-        return answer_of(await connection.call("incremental_alter_configs", asked))
+        return await answer_of(await connection.call("incremental_alter_configs", asked))
     except KafkaError as error:
-        return refused(asked, error)
+        return await refused(asked, error)
 
 
-def node_request(request: Any) -> IncrementalAlterConfigsRequest:
+async def node_request(request: Any) -> IncrementalAlterConfigsRequest:
     """Return the node's request."""
     asked = IncrementalAlterConfigsRequest(validate_only=request.validate_only)
+    turns = slices()
     for resource in request.resources:
+        await turns.step()
         one = asked.resources.add(resource_type=resource.resource_type, resource_name=resource.resource_name)
         for config in resource.configs:
+            await turns.step()
             one.configs.add(name=config.name, config_operation=config.config_operation, value=config.value)
     return asked
 
 
-def refused(asked: IncrementalAlterConfigsRequest, error: KafkaError) -> Any:
+async def refused(asked: IncrementalAlterConfigsRequest, error: KafkaError) -> Any:
     """Return the answer when the node refuses the request as a whole: the error for each resource."""
-    answered = _RESPONSE()
-    for resource in asked.resources:
-        answered.responses.append(_result(resource, error.code, error.message))
-    return answered
+    code, message = error.code, error.message
+    return _RESPONSE(
+        responses=await made_of(asked.resources, lambda resource: _result(resource, code, message), slices())
+    )
 
 
-def answer_of(response: IncrementalAlterConfigsResponse) -> Any:
+async def answer_of(response: IncrementalAlterConfigsResponse) -> Any:
     """Return the answer."""
-    answered = _RESPONSE(throttle_time_ms=response.throttle_time_ms)
-    for result in response.responses:
-        answered.responses.append(_result(result, result.error_code, message_of(result)))
-    return answered
+    results = await made_of(
+        response.responses, lambda result: _result(result, result.error_code, message_of(result)), slices()
+    )
+    return _RESPONSE(throttle_time_ms=response.throttle_time_ms, responses=results)
 
 
 def _result(resource: Any, code: int, message: str | None) -> Any:

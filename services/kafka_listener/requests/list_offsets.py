@@ -10,6 +10,7 @@ from kafka_listener.messages.apis import api
 from kafka_listener.ports import Connection
 from kafka_listener.requests.named_topics import NamedTopic, by_name
 from kafka_listener.requests.refusals import NONE, record_code
+from kafka_listener.requests.slices import made_of, slices
 from kip932.acls import Operation
 from kip932.api.v1.list_offsets_pb2 import ListOffsetsRequest, ListOffsetsResponse
 from kip932.errors import InvalidRequestError, KafkaError, UnknownServerError, UnsupportedVersionError
@@ -60,25 +61,28 @@ class Sent(NamedTuple):
 
 async def answer(request: Any, version: int, connection: Connection) -> Any:
     """Answer with the offset of each partition."""
-    sent = node_request(request, version, connection)
+    sent = await node_request(request, version, connection)
     response, failure = ListOffsetsResponse(), None
     if sent.request.topics:
         try:
             response = await connection.call("list_offsets", sent.request)
         except KafkaError as error:
             failure = error
-    return answer_of(sent, response, failure)
+    return await answer_of(sent, response, failure)
 
 
-def node_request(request: Any, version: int, connection: Connection) -> Sent:
+async def node_request(request: Any, version: int, connection: Connection) -> Sent:
     """Return the node's request with all partitions that have to be asked for."""
     asked = ListOffsetsRequest(isolation_level=request.isolation_level if version >= _ISOLATION_FROM else 0)
     times = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
     sent: list[tuple[NamedTopic, list[Asked]]] = []
-    for topic in by_name(request.topics, connection, Operation.DESCRIBE):
+    turns = slices()
+    for topic in await by_name(request.topics, connection, Operation.DESCRIBE):
+        await turns.step()
         parts = []
         into = None
         for partition in topic.asked.partitions:
+            await turns.step()
             error = _refusal(topic, partition, version, times[topic.asked.name, partition.partition_index])
             part = Asked(partition.partition_index, error, answered=error is None and partition.timestamp in _TIERED)
             parts.append(part)
@@ -103,17 +107,16 @@ def _refusal(topic: NamedTopic, partition: Any, version: int, times: int) -> Kaf
     return topic.error
 
 
-def answer_of(sent: Sent, response: ListOffsetsResponse, failure: KafkaError | None = None) -> Any:
+async def answer_of(sent: Sent, response: ListOffsetsResponse, failure: KafkaError | None = None) -> Any:
     """Return the answer, with topics and partitions as the client's request had them. `failure`: of all that the node
     was asked."""
     answered = _RESPONSE(throttle_time_ms=response.throttle_time_ms)
     results = (result for topic in response.topics for result in topic.partitions)
+    turns = slices()
     for topic, parts in sent.topics:
-        answered.topics.append(
-            _RESPONSE.ListOffsetsTopicResponse(
-                name=topic.asked.name, partitions=[_partition(part, results, failure) for part in parts]
-            )
-        )
+        await turns.step()
+        partitions = await made_of(parts, lambda part: _partition(part, results, failure), turns)
+        answered.topics.append(_RESPONSE.ListOffsetsTopicResponse(name=topic.asked.name, partitions=partitions))
     return answered
 
 

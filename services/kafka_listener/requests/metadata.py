@@ -8,6 +8,7 @@ from typing import Any, Final
 from kafka_listener.messages.apis import api
 from kafka_listener.ports import NO_TOPIC_ID, Connection
 from kafka_listener.requests.refusals import NONE, raise_refusal
+from kafka_listener.requests.slices import made_of, slices
 from kip932.acls import ResourceType
 from kip932.api.v1.describe_cluster_pb2 import DescribeClusterRequest
 from kip932.api.v1.metadata_pb2 import MetadataRequest, MetadataResponse
@@ -24,22 +25,20 @@ from shard_runtime.rpc.bounds import Turns
 _RESPONSE: Final = api("Metadata").response
 #: From this version on topics may be asked for by id.
 _IDS_FROM: Final = 12
-#: How many partitions are translated before other tasks get a turn.
-PARTITIONS_SLICE: Final = 2_000
 #: The errors of a topic that exists, or may be created by this caller as far as it may know.
 _DESCRIBABLE: Final = frozenset({NONE, UnknownTopicOrPartitionError.code})
 
 
 async def answer(request: Any, version: int, connection: Connection) -> Any:
     """Answer with topics, leaders and nodes."""
-    asked = node_request(request, version)
+    asked = await node_request(request, version)
     try:
         found = await connection.call("metadata", asked)
         raise_refusal(found)
     except KafkaError as error:
         if not asked.HasField("topics"):
             raise  # an answer without topics would say that there are none
-        found = refused(asked, error)
+        found = await refused(asked, error)
     response = _RESPONSE(
         throttle_time_ms=found.throttle_time_ms,
         brokers=[
@@ -52,23 +51,25 @@ async def answer(request: Any, version: int, connection: Connection) -> Any:
         controller_id=connection.cluster.node_id,
     )
     reachable = {each.node_id for each in connection.cluster.brokers()}
-    turns = Turns(PARTITIONS_SLICE)
+    turns = slices()
     caller = connection.context if version >= 8 and request.include_topic_authorized_operations else None
     for topic in found.topics:
-        await turns.step(1 + len(topic.partitions))
-        response.topics.append(topic_answer(topic, reachable, caller))
+        await turns.step()
+        response.topics.append(await topic_answer(topic, reachable, turns, caller))
     if 8 <= version <= 10 and request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = await cluster_operations(connection)
     return response
 
 
-def node_request(request: Any, version: int) -> MetadataRequest:
+async def node_request(request: Any, version: int) -> MetadataRequest:
     """Return the node's request. In version 0 no topic means all; later null does. Earlier versions than 12 have a
     field for ids, too, but their answers have a name for each topic, and an unknown id has none."""
     if request.topics is None or (version == 0 and not request.topics):
         return MetadataRequest()
     asked = MetadataRequest(topics=MetadataRequest.TopicList())
+    turns = slices()
     for topic in request.topics:
+        await turns.step()
         if version >= _IDS_FROM and topic.topic_id != NO_TOPIC_ID:
             asked.topics.values.add(topic_id=topic.topic_id)
         else:
@@ -76,12 +77,13 @@ def node_request(request: Any, version: int) -> MetadataRequest:
     return asked
 
 
-def refused(asked: MetadataRequest, error: KafkaError) -> MetadataResponse:
+async def refused(asked: MetadataRequest, error: KafkaError) -> MetadataResponse:
     """Return the node's response when it refuses the request as a whole: the error for each topic. A node without room
     for the answer has no leaders for now, which makes every client ask again."""
     code = LeaderNotAvailableError.code if error.code == ThrottlingQuotaExceededError.code else error.code
-    response = MetadataResponse()
+    response, turns = MetadataResponse(), slices()
     for topic in asked.topics.values:
+        await turns.step()
         response.topics.add(
             error_code=code,
             name=topic.name if topic.HasField("name") else None,
@@ -90,8 +92,8 @@ def refused(asked: MetadataRequest, error: KafkaError) -> MetadataResponse:
     return response
 
 
-def topic_answer(
-    topic: MetadataResponse.TopicMetadata, reachable: Collection[int], caller: CallContext | None = None
+async def topic_answer(
+    topic: MetadataResponse.TopicMetadata, reachable: Collection[int], turns: Turns, caller: CallContext | None = None
 ) -> Any:
     """Return the answer for one topic. `reachable`: the nodes that have a Kafka listener; `caller`: whose authorized
     operations to list, None for no one's."""
@@ -104,14 +106,21 @@ def topic_answer(
         name=name,
         topic_id=topic.topic_id or NO_TOPIC_ID,
         is_internal=topic.is_internal,
-        partitions=[_partition(partition, reachable) for partition in topic.partitions],
+        partitions=await made_of(
+            topic.partitions, lambda each: partition_answer(_RESPONSE.MetadataResponsePartition, each, reachable), turns
+        ),
         topic_authorized_operations=operations,
     )
 
 
-def _partition(partition: MetadataResponse.PartitionMetadata, reachable: Collection[int]) -> Any:
-    leader, epoch, replicas = led_by(partition, reachable)
-    return _RESPONSE.MetadataResponsePartition(
+def partition_answer(struct: Any, partition: MetadataResponse.PartitionMetadata, reachable: Collection[int]) -> Any:
+    """Return the answer for one partition, as a struct of this class: its leader, its epoch, and its replicas. The
+    leader is the only one, since the store replicates. −1, −1 and none when no live node leads it, or one without a
+    Kafka listener (KL-43)."""
+    leader, epoch, replicas = -1, -1, list[int]()
+    if partition.leader_id in reachable:
+        leader, epoch, replicas = partition.leader_id, partition.leader_epoch, [partition.leader_id]
+    return struct(
         error_code=partition.error_code if replicas else LeaderNotAvailableError.code,
         partition_index=partition.partition_index,
         leader_id=leader,
@@ -119,14 +128,6 @@ def _partition(partition: MetadataResponse.PartitionMetadata, reachable: Collect
         replica_nodes=replicas,
         isr_nodes=replicas,
     )
-
-
-def led_by(partition: MetadataResponse.PartitionMetadata, reachable: Collection[int]) -> tuple[int, int, list[int]]:
-    """Return the leader of a partition, its epoch, and its replicas. The leader is the only one, since the store
-    replicates. −1, −1 and none when no live node leads it, or one without a Kafka listener (KL-43)."""
-    if partition.leader_id not in reachable:
-        return -1, -1, []
-    return partition.leader_id, partition.leader_epoch, [partition.leader_id]
 
 
 async def cluster_operations(connection: Connection) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from kafka_listener.ports import NO_TOPIC_ID, Connection
+from kafka_listener.requests.slices import slices
 from kip932.acls import Operation, ResourceType
 from kip932.errors import KafkaError, UnknownTopicOrPartitionError
 
@@ -23,7 +24,7 @@ def by_id(topics: Iterable[Any]) -> list[NamedTopic]:
     return [NamedTopic(topic, topic.topic_id) for topic in topics]
 
 
-def by_name(
+async def by_name(
     topics: Iterable[Any],
     connection: Connection,
     operation: Operation,
@@ -31,8 +32,9 @@ def by_name(
 ) -> list[NamedTopic]:
     """Return the topics of a request that has their names. A name without a topic is refused to a caller that may not
     do `operation` to it, as if there were one."""
-    found = []
+    found, turns = [], slices()
     for topic in topics:
+        await turns.step()
         name = name_of(topic)
         topic_id = connection.cluster.topic_id(name)
         error = _unknown(connection, name, operation) if topic_id == NO_TOPIC_ID else None

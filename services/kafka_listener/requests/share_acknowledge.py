@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from kafka_listener.messages.apis import api
 from kafka_listener.ports import Cluster, Connection
 from kafka_listener.requests.share_leaders import Leaders
+from kafka_listener.requests.slices import made_of, slices
 from kip932.api.v1 import share_acknowledge_pb2 as pb
-from kip932.api.v1.common_pb2 import AcknowledgementBatch
 from kip932.errors import KafkaError
 from shard_runtime.rpc.bounds import Turns, check_partitions, check_ranges
 
 SHARE_ACKNOWLEDGE: Final = api("ShareAcknowledge")
 _Response: Final = SHARE_ACKNOWLEDGE.response
-#: How many partitions are translated before other tasks get to run.
-_SLICE: Final = 500
 
 
 async def answer(request: Any, version: int, connection: Connection) -> Any:
@@ -25,62 +24,58 @@ async def answer(request: Any, version: int, connection: Connection) -> Any:
     An error of the request as a whole is that of the response, which then has no partitions.
     """
     try:
-        asked = request_of(request)
-        done = await connection.share_acknowledge(asked.group_id, asked.member_id, asked)
+        check_partitions((request.topics, "partitions"))
+        check_acknowledgements(request.topics)
+        done = await connection.share_acknowledge(
+            request.group_id or "", request.member_id or "", request.share_session_epoch, partial(request_of, request)
+        )
     except KafkaError as error:
         return _Response(error_code=error.code, error_message=error.message)
     return await response_of(done, connection.cluster)
 
 
-def request_of(request: Any) -> pb.ShareAcknowledgeRequest:
-    """Return the request as a leader takes it. Raises InvalidRequestError for more entries than one request may have.
-
-    It waits for nothing: the requests of a session have to reach its stream in their order.
-    """
-    check_partitions((request.topics, "partitions"))
-    return pb.ShareAcknowledgeRequest(
+async def request_of(request: Any) -> pb.ShareAcknowledgeRequest:
+    """Return the request as a leader takes it."""
+    asked = pb.ShareAcknowledgeRequest(
         group_id=request.group_id,
         member_id=request.member_id,
         share_session_epoch=request.share_session_epoch,
         is_renew_ack=request.is_renew_ack,
-        topics=acknowledged_topics(request.topics, pb.ShareAcknowledgeRequest),
     )
+    await add_acknowledged(request.topics, asked.topics, slices())
+    return asked
 
 
-def acknowledged_topics(topics: Sequence[Any], message: Any) -> list[Any]:
-    """Return the topics of a request, with their partitions and acknowledgements, as those of `message`. Kafka's
-    acknowledgements have no delay of a release: the group's back-off applies. Raises InvalidRequestError for too many
-    ranges."""
+def check_acknowledgements(topics: Sequence[Any]) -> None:
+    """Raise InvalidRequestError for more ranges than one request may acknowledge."""
     check_ranges(sum(len(each.acknowledgement_batches) for topic in topics for each in topic.partitions))
-    return [
-        message.Topic(
-            topic_id=topic.topic_id,
-            partitions=[
-                message.Partition(
-                    partition_index=partition.partition_index,
-                    acknowledgement_batches=[
-                        AcknowledgementBatch(
-                            first_offset=batch.first_offset,
-                            last_offset=batch.last_offset,
-                            acknowledge_types=batch.acknowledge_types,
-                        )
-                        for batch in partition.acknowledgement_batches
-                    ],
+
+
+async def add_acknowledged(topics: Sequence[Any], into: Any, turns: Turns) -> None:
+    """Add the topics of a request, with their partitions and acknowledgements, to those of a leader's. Kafka's
+    acknowledgements have no delay of a release: the group's back-off applies."""
+    for topic in topics:
+        await turns.step()
+        partitions = into.add(topic_id=topic.topic_id).partitions
+        for partition in topic.partitions:
+            await turns.step()
+            batches = partitions.add(partition_index=partition.partition_index).acknowledgement_batches
+            for batch in partition.acknowledgement_batches:
+                await turns.step()
+                batches.add(
+                    first_offset=batch.first_offset,
+                    last_offset=batch.last_offset,
+                    acknowledge_types=batch.acknowledge_types,
                 )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
 
 
 async def response_of(response: pb.ShareAcknowledgeResponse, cluster: Cluster) -> Any:
     """Return a leader's response as Kafka's."""
-    leaders, turns = Leaders(_Response, cluster), Turns(_SLICE)
+    leaders, turns = Leaders(_Response, cluster), slices()
     topics = []
     for topic in response.responses:
-        await turns.step(len(topic.partitions))
-        partitions = [_partition(partition, leaders) for partition in topic.partitions]
+        await turns.step()
+        partitions = await made_of(topic.partitions, lambda partition: _partition(partition, leaders), turns)
         topics.append(_Response.ShareAcknowledgeTopicResponse(topic_id=topic.topic_id, partitions=partitions))
     return _Response(
         throttle_time_ms=response.throttle_time_ms,

@@ -6,13 +6,15 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kafka_listener.core.pacing import PAUSE_MS
 from kafka_listener.messages.apis import api
 from kafka_listener.ports import Cluster, Connection, Paced
-from kafka_listener.requests.share_acknowledge import acknowledged_topics
+from kafka_listener.requests.share_acknowledge import add_acknowledged, check_acknowledgements
 from kafka_listener.requests.share_leaders import Leaders
+from kafka_listener.requests.slices import slices
 from kip932.api.v1 import share_fetch_pb2 as pb
 from kip932.api.v1.record_batch_pb2 import FetchedBatch
 from kip932.errors import (
@@ -32,12 +34,10 @@ from kip932.errors import (
 )
 from kip932.ids import EPOCH_LEAVE
 from kip932.kafka_batches import for_kafka_client, is_kafka_batch
-from shard_runtime.rpc.bounds import Turns, check_partitions
+from shard_runtime.rpc.bounds import check_partitions
 
 SHARE_FETCH: Final = api("ShareFetch")
 _Response: Final = SHARE_FETCH.response
-#: How many partitions are translated before other tasks get to run.
-_SLICE: Final = 500
 #: Batches that Kafka's producers made are asked for as they are, beside native ones.
 BATCH_FORMATS: Final = (2,)
 #: The compressions that each of Kafka's clients can read or reports by itself.
@@ -79,8 +79,11 @@ async def answer(request: Any, version: int, connection: Connection) -> Any:
     """Fetch over the share stream of the member: it opens, continues or ends the member's session at this node. An
     error of the request as a whole is that of the response, which then has no partitions."""
     try:
-        asked = request_of(request)
-        fetched = await connection.share_fetch(asked.group_id, asked.member_id, asked)
+        check_partitions((request.topics, "partitions"), (request.forgotten_topics_data, "partitions"))
+        check_acknowledgements(request.topics)
+        fetched = await connection.share_fetch(
+            request.group_id or "", request.member_id or "", request.share_session_epoch, partial(request_of, request)
+        )
     except KafkaError as error:
         response = _Response(error_code=error.code, error_message=error.message)
     else:
@@ -88,19 +91,13 @@ async def answer(request: Any, version: int, connection: Connection) -> Any:
     return Paced(response, PAUSE_MS) if held_back(request, response) else response
 
 
-def request_of(request: Any) -> pb.ShareFetchRequest:
-    """Return the request as a leader takes it. Raises InvalidRequestError for more entries than one request may have.
+async def request_of(request: Any) -> pb.ShareFetchRequest:
+    """Return the request as a leader takes it.
 
     It has neither a session id, since the stream identifies the session, nor a member epoch, which Kafka's clients send
-    to the coordinator only. It waits for nothing: the requests of a session have to reach its stream in their order.
+    to the coordinator only.
     """
-    check_partitions((request.topics, "partitions"), (request.forgotten_topics_data, "partitions"))
-    topics = acknowledged_topics(request.topics, pb.ShareFetchRequest)
-    forgotten = [
-        pb.ShareFetchRequest.ForgottenTopic(topic_id=topic.topic_id, partitions=topic.partitions)
-        for topic in request.forgotten_topics_data
-    ]
-    return pb.ShareFetchRequest(
+    asked = pb.ShareFetchRequest(
         group_id=request.group_id,
         member_id=request.member_id,
         share_session_epoch=request.share_session_epoch,
@@ -113,16 +110,21 @@ def request_of(request: Any) -> pb.ShareFetchRequest:
         is_renew_ack=request.is_renew_ack,
         compression_types=COMPRESSIONS,
         batch_formats=BATCH_FORMATS,
-        topics=topics,
-        forgotten_topics_data=forgotten,
     )
+    turns = slices()
+    await add_acknowledged(request.topics, asked.topics, turns)
+    for topic in request.forgotten_topics_data:
+        await turns.step()
+        asked.forgotten_topics_data.add(topic_id=topic.topic_id, partitions=topic.partitions)
+    return asked
 
 
 async def response_of(response: pb.ShareFetchResponse, cluster: Cluster) -> Any:
     """Return a leader's response as Kafka's: batches of Kafka's clients as they were stored, native ones translated."""
-    leaders, turns = Leaders(_Response, cluster), Turns(_SLICE)
+    leaders, turns = Leaders(_Response, cluster), slices()
     topics = []
     for topic in response.responses:
+        await turns.step()
         partitions = []
         for result in topic.partitions:
             await turns.step(1 + len(result.acquired_records))

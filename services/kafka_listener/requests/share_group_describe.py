@@ -6,8 +6,10 @@ from typing import Any, Final
 
 from kafka_listener.messages.apis import api
 from kafka_listener.ports import Connection
+from kafka_listener.requests.slices import made_of, slices
 from kip932.api.v1 import share_group_describe_pb2 as pb
 from kip932.errors import KafkaError
+from shard_runtime.rpc.bounds import Turns
 
 SHARE_GROUP_DESCRIBE: Final = api("ShareGroupDescribe")
 _Response: Final = SHARE_GROUP_DESCRIBE.response
@@ -19,13 +21,13 @@ async def answer(request: Any, version: int, connection: Connection) -> Any:
     try:
         described = await connection.call("share_group_describe", request_of(request))
     except KafkaError as error:
-        return _Response(
-            groups=[
-                _Response.DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
-                for group_id in request.group_ids
-            ]
-        )
-    return response_of(request, described)
+        code, message = error.code, error.message
+
+        def refuse(group_id: str) -> Any:
+            return _Response.DescribedGroup(group_id=group_id, error_code=code, error_message=message)
+
+        return _Response(groups=await made_of(request.group_ids, refuse, slices()))
+    return await response_of(request, described)
 
 
 def request_of(request: Any) -> pb.ShareGroupDescribeRequest:
@@ -35,17 +37,19 @@ def request_of(request: Any) -> pb.ShareGroupDescribeRequest:
     )
 
 
-def response_of(request: Any, response: pb.ShareGroupDescribeResponse) -> Any:
+async def response_of(request: Any, response: pb.ShareGroupDescribeResponse) -> Any:
     """Return the coordinator's response as Kafka's: one entry for each id of the request, in its order, also for an id
     that it names twice; the coordinator describes that group once."""
-    groups = {group.group_id: _group(group) for group in response.groups}
+    turns = slices()
+    groups = {group.group_id: await _group(group, turns) for group in response.groups}
     return _Response(
         throttle_time_ms=response.throttle_time_ms,
         groups=[groups[group_id] for group_id in request.group_ids if group_id in groups],
     )
 
 
-def _group(group: pb.ShareGroupDescribeResponse.DescribedGroup) -> Any:
+async def _group(group: pb.ShareGroupDescribeResponse.DescribedGroup, turns: Turns) -> Any:
+    await turns.step()
     return _Response.DescribedGroup(
         error_code=group.error_code,
         error_message=group.error_message if group.HasField("error_message") else None,
@@ -54,18 +58,20 @@ def _group(group: pb.ShareGroupDescribeResponse.DescribedGroup) -> Any:
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor_name,
-        members=[_member(member) for member in group.members],
+        members=[await _member(member, turns) for member in group.members],
         authorized_operations=group.authorized_operations,
     )
 
 
-def _member(member: pb.ShareGroupDescribeResponse.Member) -> Any:
-    topics = [
-        _Response.TopicPartitions(
+async def _member(member: pb.ShareGroupDescribeResponse.Member, turns: Turns) -> Any:
+    await turns.step()
+    topics = await made_of(
+        member.assignment.topic_partitions,
+        lambda topic: _Response.TopicPartitions(
             topic_id=topic.topic_id, topic_name=topic.topic_name, partitions=list(topic.partitions)
-        )
-        for topic in member.assignment.topic_partitions
-    ]
+        ),
+        turns,
+    )
     return _Response.Member(
         member_id=member.member_id,
         rack_id=member.rack_id if member.HasField("rack_id") else None,

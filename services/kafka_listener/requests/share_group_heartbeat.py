@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from kafka_listener.messages.apis import api
 from kafka_listener.ports import Connection
+from kafka_listener.requests.slices import made_of, slices
 from kip932.api.v1 import share_group_heartbeat_pb2 as pb
 from kip932.api.v1.common_pb2 import StringList
 from kip932.errors import CoordinatorLoadInProgressError, KafkaError, ThrottlingQuotaExceededError
@@ -17,7 +18,7 @@ _Response: Final = SHARE_GROUP_HEARTBEAT.response
 async def answer(request: Any, version: int, connection: Connection) -> Any:
     """Pass a heartbeat on to the group's coordinator. Each error is that of the response as a whole."""
     try:
-        return response_of(await connection.call("share_group_heartbeat", request_of(request)))
+        return await response_of(await connection.call("share_group_heartbeat", request_of(request)))
     except ThrottlingQuotaExceededError as error:  # a code that ends a consumer of Kafka's for good
         return _Response(error_code=CoordinatorLoadInProgressError.code, error_message=error.message)
     except KafkaError as error:
@@ -37,15 +38,16 @@ def request_of(request: Any) -> pb.ShareGroupHeartbeatRequest:
     )
 
 
-def response_of(response: pb.ShareGroupHeartbeatResponse) -> Any:
+async def response_of(response: pb.ShareGroupHeartbeatResponse) -> Any:
     """Return the coordinator's response as Kafka's. An absent assignment means "unchanged", an empty one "nothing"."""
     assignment = None
     if response.HasField("assignment"):
         assignment = _Response.Assignment(
-            topic_partitions=[
-                _Response.TopicPartitions(topic_id=topic.topic_id, partitions=list(topic.partitions))
-                for topic in response.assignment.topic_partitions
-            ]
+            topic_partitions=await made_of(
+                response.assignment.topic_partitions,
+                lambda topic: _Response.TopicPartitions(topic_id=topic.topic_id, partitions=list(topic.partitions)),
+                slices(),
+            )
         )
     return _Response(
         throttle_time_ms=response.throttle_time_ms,

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Final
 
 from kafka_listener.ports import Connection
-from kafka_listener.requests.notices import notices
 from kip932.acls import Operation, ResourceType
 from kip932.errors import ClusterAuthorizationFailedError, InvalidRequestError, KafkaError, UnknownServerError
 from kip932.printable import printable
@@ -39,7 +38,7 @@ def refusal(connection: Connection, name: str, operation: Operation, *, known: b
     if known:
         return None
     shown = printable(name[:_SHOWN_MAX])
-    notices().warning(
+    connection.lines.warning(
         "kafka_transactions_refused",
         key=("transactions", connection.context.principal, shown),
         transactional_id=shown,

@@ -68,6 +68,14 @@ def node_endpoint(node: NodeRecord) -> NodeEndpoint:
     )
 
 
+def _described(node: NodeRecord) -> NodeEndpoint:
+    """Return a node for a DescribeCluster, which also has where it serves Kafka's clients (KL-121)."""
+    endpoint = node_endpoint(node)
+    if node.kafka_address:
+        endpoint.kafka_address = node.kafka_address
+    return endpoint
+
+
 class Lookups:
     """Serves the three RPCs. `group_shards` and `state_shards`: the number of shards of each kind (SC-3, GC-1).
 
@@ -227,7 +235,7 @@ class Lookups:
         return DescribeClusterResponse(
             cluster_id=self._metadata.cluster_id,
             controller_id=-1,
-            brokers=[node_endpoint(node) for node in nodes],
+            brokers=[_described(node) for node in nodes],
             cluster_authorized_operations=operations,
         )
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 
+from sharegroups import Admin
 from tests.integration.kafka_listener.share_members import address_of, kafka_cluster
 from tests.support.confluent_admin import confluent
 from tests.support.kafka_python import KafkaAdminClient
@@ -91,6 +92,13 @@ def test_the_cluster_and_its_topics_are_described(node: Cluster, admin: Any, top
     assert confluent.AclOperation.WRITE in described.authorized_operations
     missing = TopicCollection([unique("missing")])
     assert code_of(lambda: only(admin.describe_topics(missing))) == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+@pytest.mark.rule("KL-121")
+def test_native_clients_find_the_address_for_kafkas(node: Cluster) -> None:
+    with Admin({"bootstrap.servers": node.bootstrap}) as native:
+        (found,) = native.describe_cluster().nodes
+    assert (f"{found.host}:{found.port}", found.kafka_address) == (node.bootstrap, address_of(node))
 
 
 @pytest.mark.rule("KL-60")

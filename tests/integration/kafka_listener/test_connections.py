@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from kafka_listener.connection import READ_AT_ONCE_BYTES, Limits
+from kafka_listener.connection import READ_AT_ONCE_BYTES, READ_AT_ONCE_ELEMENTS, Limits
 from kafka_listener.core.order import UNDER_WAY_MAX
 from kafka_listener.messages.apis import api
 from kafka_listener.ports import Connection, Paced
@@ -312,15 +313,24 @@ async def test_a_client_over_its_quota_begins_nothing_for_as_long() -> None:
         assert begun[1] - begun[0] >= 0.29
 
 
+def long_to_read() -> Iterator[Any]:
+    """Topics of a Produce: many bytes, or many elements in fewer bytes."""
+    topic, partition = PRODUCE.request.TopicProduceData, PRODUCE.request.PartitionProduceData()
+    yield [topic(name="t" * 200)] * (READ_AT_ONCE_BYTES // 200 + 1)
+    many = [topic(name="t", partition_data=[partition])] * (READ_AT_ONCE_ELEMENTS // 2 + 1)
+    assert sum(map(len, PRODUCE.encode_request(9, PRODUCE.request(topic_data=many)))) < READ_AT_ONCE_BYTES
+    yield many
+
+
 @pytest.mark.rule("KL-18", "KL-4")
-async def test_a_large_request_is_read_in_a_thread_and_keeps_its_place() -> None:
+@pytest.mark.parametrize("data", list(long_to_read()), ids=["bytes", "elements"])
+async def test_a_large_request_is_read_in_a_thread_and_keeps_its_place(data: list[Any]) -> None:
     order = []
 
     async def noted(request: Any, version: int, connection: Connection) -> Any:
         order.append(len(request.topic_data))
         return PRODUCE.response()
 
-    data = [PRODUCE.request.TopicProduceData(name="t" * 200)] * (READ_AT_ONCE_BYTES // 200 + 1)
     async with listening({"Produce": noted}) as node, await KafkaClient.connect(node.port) as client:
         for topics in (data, data[:1], data, data[:2]):
             client.send("Produce", 9, PRODUCE.request(topic_data=topics))

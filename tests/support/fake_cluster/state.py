@@ -93,6 +93,8 @@ class FakeState(Faults):
         self.questions: list[explain_record_pb2.ExplainRecordRequest] = []
         #: The duration of a lock.
         self.lock_ms = 30_000
+        #: Where nodes serve Kafka's clients; those without an entry do not.
+        self.kafka_addresses: dict[int, str] = {}
         #: Whether the nodes support delayed releases (PL-931).
         self.knows_delays = True
         #: The group's delivery limit and dead-letter topic in responses (PL-258); None imitates older nodes, which send
@@ -141,7 +143,8 @@ class FakeState(Faults):
         self.notify()
 
     def endpoint(self, node: int) -> common_pb2.NodeEndpoint:
-        return common_pb2.NodeEndpoint(node_id=node, host=f"node{node}", port=9000)
+        kafka_address = self.kafka_addresses.get(node)
+        return common_pb2.NodeEndpoint(node_id=node, host=f"node{node}", port=9000, kafka_address=kafka_address)
 
     def endpoints(self) -> list[common_pb2.NodeEndpoint]:
         return [self.endpoint(node) for node in self.nodes]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
+from google.protobuf.message import Message
 
 from kafka_listener.calls import STREAMS_MAX, Calls, Served, Streams
+from kafka_listener.ports import Making
 from kip932.acls import Operation, ResourceType
 from kip932.api.v1.cluster_service_pb2 import DESCRIPTOR as CLUSTER
 from kip932.api.v1.metadata_pb2 import MetadataRequest, MetadataResponse
@@ -36,6 +38,7 @@ from shard_runtime.rpc.status import invalid_argument
 pytestmark = pytest.mark.asyncio
 
 ALICE = Identity("User:alice", PASSWORD)
+_Request = TypeVar("_Request", bound=Message)
 FETCHED = ShareFetchResponse(throttle_time_ms=3)
 
 
@@ -90,6 +93,25 @@ class Node:
             self.half_closed += 1
         finally:
             self.streams.append("share ends")
+
+
+def made(request: _Request) -> Making[_Request]:
+    """Return what makes this request."""
+
+    async def make() -> _Request:
+        return request
+
+    return make
+
+
+async def fetch(calls: Calls, member: str, epoch: int = 0) -> ShareFetchResponse:
+    """Send a ShareFetch of a member of group g."""
+    return await calls.share_fetch("g", member, epoch, made(ShareFetchRequest(share_session_epoch=epoch, max_bytes=1)))
+
+
+async def produce(calls: Calls, timeout_ms: int) -> ProduceResponse | None:
+    """Send a Produce whose answer shows its timeout."""
+    return await calls.produce(made(ProduceRequest(timeout_ms=timeout_ms)))
 
 
 class Fixture:
@@ -153,11 +175,52 @@ async def test_other_errors_become_kafkas_and_those_for_no_caller_are_logged() -
 async def test_records_go_through_one_stream_in_the_order_of_their_calls() -> None:
     node = Node()
     fixture = Fixture(node)
-    asked = [asyncio.ensure_future(fixture.calls.produce(ProduceRequest(timeout_ms=number + 1))) for number in range(5)]
+    asked = [asyncio.ensure_future(produce(fixture.calls, number + 1)) for number in range(5)]
     node.go.set()
-    assert [response.throttle_time_ms for response in await asyncio.gather(*asked)] == [1, 2, 3, 4, 5]
+    assert [answer and answer.throttle_time_ms for answer in await asyncio.gather(*asked)] == [1, 2, 3, 4, 5]
     assert [number for number, _ in node.messages] == [1, 2, 3, 4, 5]
     assert {size for _, size in node.messages} == {ProduceRequest(timeout_ms=1).ByteSize()}
+    assert node.streams == ["produce begins"]
+    await fixture.streams.end()
+
+
+@pytest.mark.rule("KL-120")
+async def test_requests_that_are_made_in_slices_keep_their_order_also_when_the_connection_is_lost() -> None:
+    node = Node()
+    node.go.set()
+    fixture = Fixture(node)
+
+    async def slowly() -> ProduceRequest:
+        for _ in range(50):
+            await asyncio.sleep(0)
+        return ProduceRequest(timeout_ms=1)
+
+    asked = [asyncio.ensure_future(fixture.calls.produce(slowly)), asyncio.ensure_future(produce(fixture.calls, 2))]
+    await asyncio.sleep(0)
+    for each in asked:
+        each.cancel()
+    await fixture.streams.end()
+    assert [number for number, _ in node.messages] == [1, 2]
+
+
+@pytest.mark.rule("KL-6")
+async def test_a_request_that_cannot_be_made_fails_alone_and_one_of_nothing_is_not_sent() -> None:
+    node = Node()
+    node.go.set()
+    fixture = Fixture(node)
+
+    async def refused() -> ProduceRequest:
+        raise InvalidRequestError("too many")
+
+    async def nothing() -> None:
+        return None
+
+    asked = [fixture.calls.produce(refused), fixture.calls.produce(nothing), produce(fixture.calls, 3)]
+    first, second, third = await asyncio.gather(*asked, return_exceptions=True)
+    assert isinstance(first, InvalidRequestError)
+    assert second is None
+    assert isinstance(third, ProduceResponse)
+    assert [number for number, _ in node.messages] == [3]
     assert node.streams == ["produce begins"]
     await fixture.streams.end()
 
@@ -167,12 +230,12 @@ async def test_each_member_has_a_stream_which_its_final_request_ends() -> None:
     node = Node()
     fixture = Fixture(node)
     for member in ("m1", "m2", "m1"):
-        assert await fixture.calls.share_fetch("g", member, ShareFetchRequest(max_bytes=1)) == FETCHED
+        assert await fetch(fixture.calls, member) == FETCHED
     assert node.streams == ["share begins"] * 2
-    await fixture.calls.share_acknowledge("g", "m1", ShareAcknowledgeRequest(share_session_epoch=-1))
+    await fixture.calls.share_acknowledge("g", "m1", -1, made(ShareAcknowledgeRequest()))
     await asyncio.sleep(0)
     assert (node.streams[2:], node.messages[-1], node.half_closed) == (["share ends"], "acknowledge", 1)
-    await fixture.calls.share_fetch("g", "m1", ShareFetchRequest(share_session_epoch=-1))
+    await fetch(fixture.calls, "m1", -1)
     assert node.streams[3:4] == ["share begins"]
     await fixture.streams.end()
 
@@ -181,12 +244,9 @@ async def test_each_member_has_a_stream_which_its_final_request_ends() -> None:
 async def test_a_final_request_does_not_end_a_session_that_was_opened_right_after_it() -> None:
     node = Node()
     fixture = Fixture(node)
-    asked = [
-        asyncio.ensure_future(fixture.calls.share_fetch("g", "m", ShareFetchRequest(share_session_epoch=epoch)))
-        for epoch in (-1, 0)
-    ]
+    asked = [asyncio.ensure_future(fetch(fixture.calls, "m", epoch)) for epoch in (-1, 0)]
     await asyncio.gather(*asked)
-    await fixture.calls.share_fetch("g", "m", ShareFetchRequest(share_session_epoch=1))
+    await fetch(fixture.calls, "m", 1)
     assert node.streams == ["share begins"]
     await fixture.streams.end()
 
@@ -203,7 +263,7 @@ async def test_a_caller_that_becomes_another_has_streams_with_its_own_rights() -
     fixture = Fixture(Naming())
     before = Calls(fixture.served, Caller("kafka:1", "10.0.0.1", "me", UNKNOWN), fixture.streams)
     for calls in (before, fixture.calls, fixture.calls):
-        await calls.share_fetch("g", "m", ShareFetchRequest())
+        await fetch(calls, "m")
     assert seen == [None, "User:alice"]
     await fixture.streams.end()
 
@@ -212,10 +272,10 @@ async def test_a_caller_that_becomes_another_has_streams_with_its_own_rights() -
 async def test_the_end_of_the_connection_ends_members_at_once_and_stores_what_came() -> None:
     node = Node()
     fixture = Fixture(node)
-    produced = asyncio.ensure_future(fixture.calls.produce(ProduceRequest(timeout_ms=7)))
-    late = asyncio.ensure_future(fixture.calls.produce(ProduceRequest(timeout_ms=8)))
+    produced = asyncio.ensure_future(produce(fixture.calls, 7))
+    late = asyncio.ensure_future(produce(fixture.calls, 8))
     await asyncio.sleep(0)
-    await fixture.calls.share_fetch("g", "m", ShareFetchRequest())
+    await fetch(fixture.calls, "m")
     for request in (produced, late):
         request.cancel()
     ending = asyncio.ensure_future(fixture.streams.end())
@@ -234,11 +294,11 @@ async def test_a_stream_that_fails_fails_its_requests_and_the_next_one_has_a_new
     node = Node()
     fixture = Fixture(node)
     node.error = InvalidRequestError("no")
-    asked = [asyncio.ensure_future(fixture.calls.share_fetch("g", "m", ShareFetchRequest())) for _ in range(3)]
+    asked = [asyncio.ensure_future(fetch(fixture.calls, "m")) for _ in range(3)]
     for outcome in await asyncio.gather(*asked, return_exceptions=True):
         assert isinstance(outcome, InvalidRequestError)
     node.error = None
-    assert await fixture.calls.share_fetch("g", "m", ShareFetchRequest()) == FETCHED
+    assert await fetch(fixture.calls, "m") == FETCHED
     assert node.streams == ["share begins", "share ends", "share begins"]
     await fixture.streams.end()
 
@@ -246,7 +306,7 @@ async def test_a_stream_that_fails_fails_its_requests_and_the_next_one_has_a_new
 @pytest.mark.rule("KL-6")
 async def test_what_a_lost_connection_did_not_wait_for_fails() -> None:
     fixture = Fixture(Node())
-    waiting = asyncio.ensure_future(fixture.calls.share_fetch("g", "m", ShareFetchRequest()))
+    waiting = asyncio.ensure_future(fetch(fixture.calls, "m"))
     fixture.writable.clear()
     await asyncio.sleep(0)
     await fixture.streams.end()
@@ -258,9 +318,9 @@ async def test_what_a_lost_connection_did_not_wait_for_fails() -> None:
 async def test_streams_have_a_bound_and_count_among_the_users_calls() -> None:
     fixture = Fixture(Node())
     for number in range(STREAMS_MAX):
-        await fixture.calls.share_fetch("g", f"m{number}", ShareFetchRequest())
+        await fetch(fixture.calls, f"m{number}")
     with pytest.raises(ShareSessionLimitReachedError, match="64 members"):
-        await fixture.calls.share_fetch("g", "one more", ShareFetchRequest())
+        await fetch(fixture.calls, "one more")
     assert fixture.gate.calls._of == {"User:alice": STREAMS_MAX}
     await fixture.streams.end()
     assert fixture.gate.calls._of == {}
@@ -271,7 +331,7 @@ async def test_a_client_that_does_not_read_lets_the_stream_wait() -> None:
     node = Node()
     fixture = Fixture(node)
     fixture.writable.clear()
-    asked = [asyncio.ensure_future(fixture.calls.share_fetch("g", "m", ShareFetchRequest())) for _ in range(3)]
+    asked = [asyncio.ensure_future(fetch(fixture.calls, "m")) for _ in range(3)]
     for _ in range(5):
         await asyncio.sleep(0)
     assert node.messages == ["fetch"]

@@ -142,6 +142,7 @@ def test_the_records_of_a_produce_are_cut_into_batches() -> None:
     assert split(one + two) == [one, two]
     assert split(memoryview(two)) == [two]
     assert split(b"") == []
+    assert all(part.obj is both for both in [one + two] for part in split(both)), "nothing is copied"
     for cut in (one[:-1], one[:60], one + two[:-1], one + b"\0"):
         with pytest.raises(CorruptMessageError, match="bytes"):
             split(cut)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_listener.messages.apis import APIS, Api, api
-from kafka_listener.messages.errors import MalformedMessageError
+from kafka_listener.messages.errors import MalformedMessageError, TooManyElementsError
 from kafka_listener.messages.wire import ELEMENTS_MAX, TAGS_MAX, varint
 from tests.support.kafka_values import damaged, full
 
@@ -193,6 +193,16 @@ def test_the_largest_message_is_read() -> None:
     request.groups_names.append("")
     with pytest.raises(MalformedMessageError, match="elements"):
         delete.decode_request(2, encoded(delete, 2, request))
+
+
+@pytest.mark.rule("KL-18")
+def test_a_reader_that_is_to_read_few_elements_stops_at_more() -> None:
+    delete = api("DeleteGroups")
+    request = delete.request(groups_names=["g"] * 10)
+    data = encoded(delete, 2, request)
+    assert delete.decode_request(2, data, 0, 10) == request
+    with pytest.raises(TooManyElementsError, match="DeleteGroupsRequest 2: the message has more than 9 elements"):
+        delete.decode_request(2, data, 0, 9)
 
 
 @pytest.mark.rule("KL-36")

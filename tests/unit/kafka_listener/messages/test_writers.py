@@ -145,3 +145,32 @@ def test_tagged_fields_with_their_defaults_are_left_out() -> None:
 def test_what_a_field_cannot_hold_is_not_written(version: int, fields: dict[str, Any], found: str) -> None:
     with pytest.raises(UnwritableMessageError, match=found):
         api("Fetch").encode_request(version, api("Fetch").request(**fields))
+
+
+def test_a_message_of_many_values_is_joined_to_several_parts_in_their_order_also_in_a_tagged_array() -> None:
+    produce = api("Produce").response
+    partitions = [produce.PartitionProduceResponse(index=number, error_message="why") for number in range(6_000)]
+    endpoints = [produce.NodeEndpoint(node_id=number, host=f"h{number}", port=9) for number in range(6_000)]
+    topics = [produce.TopicProduceResponse(name=name, partition_responses=partitions) for name in ("a", "b")]
+    value = produce(responses=topics, throttle_time_ms=7, node_endpoints=endpoints)
+    parts = api("Produce").encode_response(12, value)
+    assert len(parts) > 2
+    assert api("Produce").decode_response(12, b"".join(parts)) == value
+
+
+def test_a_message_is_written_in_steps_and_whole_when_they_end() -> None:
+    metadata = api("Metadata").response
+    value = metadata(topics=[metadata.MetadataResponseTopic(name=f"t{number}") for number in range(50)])
+    parts: list[bytes] = []
+    steps = sum(1 for _ in api("Metadata").response_steps(9, value, parts))
+    assert steps >= 50
+    assert parts == api("Metadata").encode_response(9, value)
+
+
+def test_a_value_that_cannot_be_written_is_found_in_its_step() -> None:
+    metadata = api("Metadata").response
+    value = metadata(topics=[metadata.MetadataResponseTopic(name="t"), metadata.MetadataResponseTopic(name=7)])
+    steps = api("Metadata").response_steps(9, value, [])
+    next(steps)
+    with pytest.raises(UnwritableMessageError, match="MetadataResponse 9"):
+        next(steps)

@@ -6,15 +6,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any, Final
 
+import structlog
 from google.protobuf.message import Message
 from kio.serial import entity_reader
 
 from kafka_listener.messages.apis import api
-from kafka_listener.ports import NO_TOPIC_ID, Broker
+from kafka_listener.ports import NO_TOPIC_ID, Broker, Making
 from kip932.acls import Acl, Operation, PatternType, Permission, ResourceType
 from kip932.api.v1.produce_pb2 import ProduceRequest, ProduceResponse
 from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
+from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.access import Access, Rights
 from shard_runtime.rpc.binding import CallContext, snake_case
 
@@ -57,6 +59,7 @@ class ScriptedConnection:
     def __init__(self, allowed: Iterable[Acl] | None = None, **answers: Answer) -> None:
         self.cluster = ScriptedCluster()
         self.calls: list[tuple[str, Any]] = []
+        self.lines = RateLimitedLog(structlog.get_logger())
         self.context = CallContext("127.0.0.1:1", "1", lambda: None, client_id="a-client")
         if allowed is not None:
             access = Access()
@@ -72,16 +75,21 @@ class ScriptedConnection:
             raise answer
         return answer if isinstance(answer, Message) else answer(request)
 
-    async def produce(self, request: ProduceRequest) -> ProduceResponse:
+    async def produce(self, make: Making[ProduceRequest]) -> ProduceResponse | None:
+        request = await make()
+        if request is None:
+            return None
         response = await self.call("produce", request)
         assert isinstance(response, ProduceResponse)
         return response
 
-    async def share_fetch(self, group: str, member: str, request: ShareFetchRequest) -> ShareFetchResponse:
+    async def share_fetch(
+        self, group: str, member: str, epoch: int, make: Making[ShareFetchRequest]
+    ) -> ShareFetchResponse:
         raise NotImplementedError("none of these handlers needs it")
 
     async def share_acknowledge(
-        self, group: str, member: str, request: ShareAcknowledgeRequest
+        self, group: str, member: str, epoch: int, make: Making[ShareAcknowledgeRequest]
     ) -> ShareAcknowledgeResponse:
         raise NotImplementedError("none of these handlers needs it")
 

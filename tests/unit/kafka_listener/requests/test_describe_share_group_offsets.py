@@ -33,7 +33,7 @@ def ask(*groups: tuple[str, Any]) -> Any:
 
 @pytest.mark.rule("KL-73")
 def test_null_topics_mean_all_and_an_empty_list_none() -> None:
-    everything, nothing, named = request_of(ask(("g", None), ("h", []), ("i", [("t", [0, 3])]))).groups
+    everything, nothing, named = asyncio.run(request_of(ask(("g", None), ("h", []), ("i", [("t", [0, 3])])))).groups
     assert (everything.group_id, everything.HasField("topics")) == ("g", False)
     assert (nothing.HasField("topics"), len(nothing.topics.values)) == (True, 0)
     [topic] = named.topics.values

@@ -10,6 +10,7 @@ import pytest
 from kafka_listener.messages.apis import api
 from kafka_listener.ports import NO_TOPIC_ID
 from kafka_listener.requests import metadata
+from kafka_listener.requests.slices import slices
 from kip932.acls import Operation
 from kip932.api.v1.describe_cluster_pb2 import DescribeClusterResponse
 from kip932.api.v1.error_code_pb2 import ErrorCode
@@ -173,7 +174,8 @@ async def test_a_request_refused_as_a_whole_has_the_error_for_each_topic() -> No
             await answer(8, REQUEST(topics=None), connection, metadata.answer)
 
 
-def test_a_caller_may_do_to_a_topic_what_the_resource_has() -> None:
-    topic = metadata.topic_answer(orders(1), {1}, ScriptedConnection().context)
+@virtual
+async def test_a_caller_may_do_to_a_topic_what_the_resource_has() -> None:
+    topic = await metadata.topic_answer(orders(1), {1}, slices(), ScriptedConnection().context)
     expected = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
     assert topic.topic_authorized_operations == expected

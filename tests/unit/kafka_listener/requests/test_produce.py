@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from functools import partial
 from typing import Any
 
 import pytest
 
 from kafka_listener.messages.apis import api
+from kafka_listener.ports import Making
 from kafka_listener.requests import produce
 from kip932.acls import Operation
 from kip932.api.v1.produce_pb2 import ProduceRequest, ProduceResponse
@@ -22,7 +24,7 @@ from kip932.errors import (
 )
 from kip932.kafka_batches import from_native, header_of, stored
 from tests.support.virtual_time import virtual
-from tests.unit.kafka_listener.requests.scripted import ORDERS, PAYMENTS, ScriptedConnection, allow, answered
+from tests.unit.kafka_listener.requests.scripted import ORDERS, PAYMENTS, ScriptedConnection, allow, answered, asked
 
 REQUEST = api("Produce").request
 VERSIONS = range(3, 14)
@@ -103,6 +105,40 @@ async def test_a_batch_is_stored_as_its_producer_made_it(version: int) -> None:
     assert [one.log_append_time for one in answered_topic.partition_responses] == [None, None]
     if version >= 5:
         assert [one.log_start_offset for one in answered_topic.partition_responses] == [5, 5]
+
+
+@virtual
+async def test_the_records_of_a_request_are_copied_once_and_forgotten_when_the_node_has_them() -> None:
+    value = from_native(RecordBatch(records=[Record(value=bytes(1 << 20))]).SerializeToString(), 1, 0)
+    request = asked("Produce", 13, sent(13, {"orders": {0: value, 1: value}}))
+    held: list[Any] = []
+
+    def node(native: ProduceRequest) -> ProduceResponse:
+        held.extend(data.records for topic in request.topic_data for data in topic.partition_data)
+        return confirmed(native)
+
+    connection = ScriptedConnection(produce=node)
+    tracemalloc.start()
+    try:
+        await produce.answer(request, 13, connection)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held == [None, None]
+    assert len(value) < peak < 2 * len(value)  # one batch at a time, beside what protobuf has of them
+    (topic,) = connection.request.topic_data
+    assert [data.batches[0].record_batch for data in topic.partition_data] == [stored(value)] * 2
+
+
+@virtual
+async def test_a_request_that_its_stream_did_not_take_is_answered_with_the_streams_error() -> None:
+    class Ended(ScriptedConnection):
+        async def produce(self, make: Making[ProduceRequest]) -> ProduceResponse | None:
+            raise NotLeaderOrFollowerError("the stream has ended")
+
+    got = await answer(13, sent(13, {"orders": {0: BATCH, 1: None}}), Ended(), produce.answer)
+    (topic,) = got.responses
+    assert [(one.index, one.error_code) for one in topic.partition_responses] == [(0, 6), (1, 87)]
 
 
 @pytest.mark.rule("KL-49")

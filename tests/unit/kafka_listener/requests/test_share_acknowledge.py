@@ -45,7 +45,7 @@ def test_acknowledgements_go_over_the_members_stream_without_session_id_and_dela
     connection = Scripted(pb.ShareAcknowledgeResponse())
     request = acknowledging((0, [(0, 3, [1]), (4, 5, [2, 4])]), (1, []), share_session_epoch=3, is_renew_ack=True)
     asyncio.run(answer(request, 2, connection))
-    assert connection.asked == [("share_acknowledge", "g", "m")]
+    assert connection.asked == [("share_acknowledge", "g", "m", "3")]
     [asked] = connection.requests
     assert (asked.group_id, asked.member_id, asked.share_session_epoch, asked.is_renew_ack) == ("g", "m", 3, True)
     assert not asked.HasField("session_id")
@@ -111,6 +111,6 @@ def test_more_entries_than_a_request_may_have_are_refused_before_the_leader_sees
 def test_a_null_group_or_member_stays_absent() -> None:
     connection = Scripted(pb.ShareAcknowledgeResponse(error_code=ErrorCode.ERROR_CODE_INVALID_REQUEST))
     asyncio.run(answer(Request(group_id=None, member_id=None), 2, connection))
-    assert connection.asked == [("share_acknowledge", "", "")]
+    assert connection.asked == [("share_acknowledge", "", "", "0")]
     assert not connection.requests[0].HasField("group_id")
     assert not connection.requests[0].HasField("member_id")

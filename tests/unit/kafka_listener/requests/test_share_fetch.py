@@ -67,7 +67,7 @@ def test_a_fetch_asks_for_all_that_kafkas_clients_read_and_has_neither_session_i
         3, max_wait_ms=500, min_bytes=1, max_bytes=1000, max_records=7, batch_size=6, share_acquire_mode=1,
         forgotten_topics_data=[Request.ForgottenTopic(topic_id=TOPIC, partitions=[4, 5])],
     )  # fmt: skip
-    asked = request_of(request)
+    asked = asyncio.run(request_of(request))
     assert (asked.group_id, asked.member_id, asked.share_session_epoch) == ("g", "m", 3)
     assert (asked.max_wait_ms, asked.min_bytes, asked.max_bytes) == (500, 1, 1000)
     assert (asked.max_records, asked.batch_size, asked.share_acquire_mode) == (7, 6, 1)
@@ -82,7 +82,7 @@ def test_a_fetch_asks_for_all_that_kafkas_clients_read_and_has_neither_session_i
 
 @pytest.mark.rule("KL-84")
 def test_acknowledgements_of_a_fetch_are_passed_on_with_renewals() -> None:
-    asked = request_of(fetching(3, (0, 3, [1]), (5, 6, [4, 2]), is_renew_ack=True))
+    asked = asyncio.run(request_of(fetching(3, (0, 3, [1]), (5, 6, [4, 2]), is_renew_ack=True)))
     assert asked.is_renew_ack
     batches = asked.topics[0].partitions[0].acknowledgement_batches
     assert [(each.first_offset, each.last_offset, list(each.acknowledge_types)) for each in batches] == [
@@ -95,7 +95,7 @@ def test_acknowledgements_of_a_fetch_are_passed_on_with_renewals() -> None:
 def test_version_1_has_acquire_mode_0_and_no_renewals() -> None:
     request = fetching(3, (0, 0, [4]), share_acquire_mode=1, is_renew_ack=True)
     first = SHARE_FETCH.decode_request(1, b"".join(SHARE_FETCH.encode_request(1, request)))
-    asked = request_of(first)
+    asked = asyncio.run(request_of(first))
     assert (asked.share_acquire_mode, asked.is_renew_ack) == (0, False)
 
 

@@ -30,15 +30,19 @@ def test_null_topic_names_and_an_empty_list_of_them_are_different() -> None:
 
 @pytest.mark.rule("KL-71")
 def test_an_absent_assignment_is_null_and_an_empty_one_is_empty() -> None:
-    unchanged = response_of(pb.ShareGroupHeartbeatResponse(member_id="m", member_epoch=4, heartbeat_interval_ms=5000))
+    unchanged = asyncio.run(
+        response_of(pb.ShareGroupHeartbeatResponse(member_id="m", member_epoch=4, heartbeat_interval_ms=5000))
+    )
     assert (unchanged.member_id, unchanged.member_epoch, unchanged.heartbeat_interval_ms) == ("m", 4, 5000)
     assert unchanged.assignment is None
-    nothing = response_of(pb.ShareGroupHeartbeatResponse(assignment=pb.ShareGroupHeartbeatResponse.Assignment()))
+    nothing = asyncio.run(
+        response_of(pb.ShareGroupHeartbeatResponse(assignment=pb.ShareGroupHeartbeatResponse.Assignment()))
+    )
     assert nothing.assignment.topic_partitions == []
     assert (nothing.member_id, nothing.error_message) == (None, None)
     assigned = pb.ShareGroupHeartbeatResponse.Assignment()
     assigned.topic_partitions.add(topic_id=TOPIC, partitions=[0, 2])
-    [topic] = response_of(pb.ShareGroupHeartbeatResponse(assignment=assigned)).assignment.topic_partitions
+    [topic] = asyncio.run(response_of(pb.ShareGroupHeartbeatResponse(assignment=assigned))).assignment.topic_partitions
     assert (topic.topic_id, topic.partitions) == (TOPIC, [0, 2])
 
 

@@ -20,8 +20,9 @@ from tests.unit.kafka_listener.requests.scripted import ScriptedConnection, allo
 @virtual
 async def test_the_log_names_the_id_and_what_to_do_once_for_each() -> None:
     with capture_logs() as lines:
+        connection = ScriptedConnection()
         for name in ("pay\x1bments", "pay\x1bments", "x" * 1000):
-            refused = refusal(ScriptedConnection(), name, Operation.WRITE, known=False)
+            refused = refusal(connection, name, Operation.WRITE, known=False)
             assert isinstance(refused, ClusterAuthorizationFailedError)
     assert [(line["event"], line["transactional_id"]) for line in lines] == [
         ("kafka_transactions_refused", "pay\\x1bments"),

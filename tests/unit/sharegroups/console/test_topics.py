@@ -60,12 +60,14 @@ def test_what_is_not_there_is_named(browser: OwnConsole) -> None:
     assert "does not exist" in text_of(browser.get("/records?topic=orders&partition=7", status=404))
 
 
-@pytest.mark.rule("CT-168")
+@pytest.mark.rule("CT-168", "KL-121")
 def test_nodes_with_what_they_lead(browser: OwnConsole, fake: FakeCluster) -> None:
     page = browser.get("/nodes")
     assert '<form method="get" action="/topic">' in page, "who leads a partition: two steps from here"
     assert '<a href="/nodes">node 0</a>' in browser.get("/topic?topic=orders")
     text = text_of(page)
-    assert "0 node0:9000" in text
+    assert "0 node0:9000 -" in text
+    fake.kafka_addresses[0] = "kafka.example:9092"
+    assert "0 node0:9000 kafka.example:9092" in text_of(browser.get("/nodes"))
     fake.leaders[fake.partition("orders", 1)] = (9, 1)
     assert "1 partitions have no live leader: orders-1" in text_of(browser.get("/nodes"))
