@@ -130,7 +130,7 @@ def beat(group: Group, member: Member | None, command: Heartbeat, context: Conte
     elif draft.group.states.dropping:  # the group's deletion was abandoned, and the group is used again (GC-107)
         draft.write(records.StateMetadata(draft.group.group_id, replace(draft.group.states, dropping=False)))
     full = command.member_epoch == EPOCH_JOIN or command.subscribed is not None or current.assigned != old_assigned
-    interval_ms = _interval_ms(draft.group, current, readiness, context)
+    interval_ms = _interval_ms(draft.group, current, readiness, context, joins=command.member_epoch == EPOCH_JOIN)
     reply = HeartbeatReply(
         current.member_id, current.epoch, interval_ms, current.assigned if full else None, rebalanced=bump
     )
@@ -265,7 +265,7 @@ def _order_initialization(draft: Draft, wanted: list[tuple[Topic, tuple[int, ...
     draft.order_initialization(lifecycle, attempt)
 
 
-def _interval_ms(group: Group, member: Member, readiness: TopicReadiness, context: Context) -> int:
+def _interval_ms(group: Group, member: Member, readiness: TopicReadiness, context: Context, *, joins: bool) -> int:
     """The heartbeat interval (GC-27). It is shorter for a member without partitions that waits until the group's first
     partitions are initialised, or only until the assignment interval ends (OP-19)."""
     interval_ms = context.configs.heartbeat_interval_ms
@@ -273,7 +273,7 @@ def _interval_ms(group: Group, member: Member, readiness: TopicReadiness, contex
     if member.assigned or not settings.fast_first_assignment:
         return interval_ms
     if readiness.incomplete and not group.has_targets:
-        return min(interval_ms, settings.fast_first_interval_ms)
+        return min(interval_ms, settings.fast_join_interval_ms if joins else settings.fast_first_interval_ms)
     if group.assignment_epoch < group.epoch:
         return min(interval_ms, max(_assignable_in_ms(group, context), settings.fast_first_interval_ms))
     return interval_ms

@@ -55,6 +55,8 @@ class CoordinatorSettings:
     max_size: int = 200
     initialize_retry_ms: int = 30_000
     fast_first_assignment: bool = True
+    #: The first wait of a member for the first partitions of its group: to initialise them takes a few milliseconds.
+    fast_join_interval_ms: int = 50
     fast_first_interval_ms: int = 250
     repair_interval_ms: int = 600_000
     #: How long an administrator's change blocks other changes to its group, if its outcome never arrives (GC-108).

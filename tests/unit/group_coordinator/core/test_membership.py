@@ -331,7 +331,7 @@ def test_the_first_assignment_is_fast_and_the_next_one_keeps_the_interval() -> N
     driver = Driver(settings=CoordinatorSettings(), configs=GroupConfig(assignment_interval_ms=10_000))
     driver.create("t", 1)
     reply = driver.beat("A", 0, ["t"])
-    assert reply[1:4] == (2, 250, {})
+    assert reply[1:4] == (2, 50, {})
     assert driver.beat("A", 2).heartbeat_interval_ms == 250
     driver.initialize()
     assert driver.beat("A", 2)[1:4] == (3, 5_000, {T: (0,)})
@@ -376,7 +376,11 @@ def test_no_member_comes_back_later_than_the_groups_own_interval() -> None:
     configs = GroupConfig(heartbeat_interval_ms=100, assignment_interval_ms=1_000)
     driver = Driver(settings=CoordinatorSettings(), configs=configs)
     driver.create("t", 1)
-    assert driver.beat("A", 0, ["t"]).heartbeat_interval_ms == 100, "until its partitions are initialised"
+    epoch = driver.beat("A", 0, ["t"]).member_epoch
+    assert driver.beat("A", epoch).heartbeat_interval_ms == 100, "until its partitions are initialised"
+    quick = Driver(settings=CoordinatorSettings(), configs=GroupConfig(heartbeat_interval_ms=20))
+    quick.create("t", 1)
+    assert quick.beat("A", 0, ["t"]).heartbeat_interval_ms == 20, "in the answer to its join"
     driver, _ = _settled(configs=configs, settings=CoordinatorSettings())
     assert driver.beat("B", 0, ["t"]).heartbeat_interval_ms == 100, "until the assignment interval ends"
 
