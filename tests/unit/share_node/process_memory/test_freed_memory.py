@@ -45,6 +45,25 @@ library.malloc_info(0, out)
 library.fclose(out)
 """
 
+#: A process like a node's, which needs and frees the memory of eight batches again and again. It prints how many pages
+#: of memory it got from the system for the last hundred times.
+BATCHES = """
+import resource
+from share_node.node.serve import run
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+async def main():
+    for number in range(200):
+        if number == 100:
+            began = faults()
+        [bytearray(b"x") * 1_000_000 for _ in range(8)]
+    print(faults() - began)
+
+run(main)
+"""
+
 
 @dataclass
 class Allocator:
@@ -138,3 +157,10 @@ def test_the_threads_of_a_process_share_two_arenas(tmp_path: Path) -> None:
     report = tmp_path / "arenas.xml"
     subprocess.run([sys.executable, "-c", THREADS, str(report)], check=True, timeout=60)
     assert report.read_text().count("<heap nr=") == 2
+
+
+@pytest.mark.rule("CM-95a")
+def test_the_memory_of_batches_serves_the_next_ones_without_new_pages() -> None:
+    """Covers (c). By default they would get about 2,000 pages each time."""
+    done = subprocess.run([sys.executable, "-c", BATCHES], check=True, timeout=60, capture_output=True, text=True)
+    assert int(done.stdout) < 100 * 20
