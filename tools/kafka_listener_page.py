@@ -47,6 +47,9 @@ DIFFERENCES: Final = (
                "malformed, and close the connection. A broker replaces the one and does not check the other."),
     Difference("KL-32", (), "A value for a field that the version lacks is left out. A broker refuses some of them."),
     Difference("KL-4 (a)", (), "At most 64 requests of a connection are under way; then it is not read."),
+    Difference("KL-108", (), "A connection ends at `connections.max.age.ms`, or with its client's certificate: when "
+               "its members hold no records, and at most 30 s later. A broker ends those alone that have not "
+               "authenticated again by SASL."),
     Difference("KL-1 (b)", (), "The limit of a request is `rpc.request.max.bytes` for Produce, 1 MiB for all others."),
     Difference("KL-21 (a)", ("SaslHandshake",), "PLAIN and OAUTHBEARER, which show the password or token, are offered "
                "with TLS and to clients on the same machine alone."),

@@ -16,12 +16,14 @@ from kafka_listener.core.sasl import MalformedCredentialsError, State
 from kafka_listener.core.scram import MalformedExchangeError, Scram, WrongProofError
 from kafka_listener.messages.apis import api
 from kip932.acls import ANONYMOUS, PRINCIPAL_TYPE
-from kip932.errors import SaslAuthenticationFailedError
+from kip932.errors import SaslAuthenticationFailedError, ThrottlingQuotaExceededError
 from kip932.rpc.loopback import is_loopback
+from kip932.rpc.transport import TransportStatus
 from kip932.scram import Mechanism, ScramCredential
 from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.authentication import PASSWORD, TOKEN, UNKNOWN, Authentication, Identity
 from shard_runtime.rpc.passwords import Passwords
+from shard_runtime.rpc.status import RpcFailureError
 
 _HANDSHAKE: Final = api("SaslHandshake")
 _AUTHENTICATE: Final = api("SaslAuthenticate")
@@ -100,8 +102,8 @@ class Authenticator:
         return response
 
     async def authenticate(self, request: Any) -> Any:
-        """Answer SaslAuthenticate with the next step of the exchange. Raises RpcFailureError and
-        ThrottlingQuotaExceededError where credentials cannot be checked at present: then close the connection."""
+        """Answer SaslAuthenticate with the next step of the exchange. Raises RpcFailureError where credentials cannot
+        be checked at present: then close the connection."""
         response = _AUTHENTICATE.response()
         if self.state is not State.BEGUN:
             self.refused = True
@@ -113,6 +115,8 @@ class Authenticator:
         except SaslAuthenticationFailedError as error:
             self.refused = True
             response.error_code, response.error_message = error.code, error.message
+        except ThrottlingQuotaExceededError as error:  # clients would take it for a refusal of what they have said
+            raise RpcFailureError(TransportStatus.RESOURCE_EXHAUSTED, error.message) from None
         if self.done:
             response.session_lifetime_ms = self._checks.authentication.left_ms(self.identity)
         return response

@@ -28,6 +28,7 @@ from kip932.errors import (
     ShareSessionLimitReachedError,
     UnknownServerError,
 )
+from kip932.ids import ACK_RENEW
 from kip932.rpc.transport import TransportStatus
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.binding import BoundMethod, CallContext, snake_case
@@ -41,8 +42,11 @@ log = structlog.get_logger(__name__)
 STREAMS_MAX: Final = 64
 #: How long a stream's handler may take for the requests that it has when its connection is lost, s.
 ENDING_S: Final = 20.0
-#: The session epoch with which a member leaves.
+#: The session epochs with which a member leaves, and with which a session begins.
 _FINAL_EPOCH: Final = -1
+_FIRST_EPOCH: Final = 0
+#: How long a fetch that may acquire nothing takes at least, s: its client would repeat it without a pause.
+_NOTHING_S: Final = 0.1
 
 _ROWS: Final[Mapping[str, Rpc]] = {snake_case(row.name): row for row in RPCS.values() if Port.CLIENTS in row.ports}
 _GROUPS: Final = "GroupCoordinatorService"
@@ -115,6 +119,8 @@ class LocalStream:
         self._inbox: deque[_Asked] = deque()
         self._unanswered: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
+        self.records = 0
+        """About how many records its member holds: those whose locks have run out count until it ends."""
         self._closed = False
         self._came: asyncio.Future[None] | None = None
         self._user = served.gate.user_of(context)
@@ -222,6 +228,8 @@ class Streams:
     def __init__(self, served: Served, writable: Callable[[], Awaitable[None]]) -> None:
         self._served = served
         self._writable = writable
+        #: Whether fetches of members acquire no further records, since the connection is about to end.
+        self.acquire_none = False
         self._open: dict[tuple[str, ...], LocalStream] = {}
 
     def of(self, key: tuple[str, ...], bound: BoundMethod, context: Callable[[], CallContext]) -> LocalStream:
@@ -237,6 +245,18 @@ class Streams:
         made = LocalStream(bound, context(), self._served, self._writable, lambda: self._forget(key, made))
         self._open[key] = made
         return made
+
+    @property
+    def holds_records(self) -> bool:
+        """Whether a member over this connection holds records that it has not acknowledged."""
+        return any(stream.records > 0 for stream in self._open.values())
+
+    async def end_members(self) -> None:
+        """End the streams of members at once: the client has left, and their records are released."""
+        members = [stream for key, stream in self._open.items() if key[0] == _MEMBER]
+        for stream in members:
+            stream.abort()
+        await asyncio.gather(*(stream.wait(ENDING_S) for stream in members))
 
     def _forget(self, key: tuple[str, ...], stream: LocalStream) -> None:
         if self._open.get(key) is stream:
@@ -300,30 +320,49 @@ class Calls:
         self, group: str, member: str, epoch: int, make: Making[ShareFetchRequest]
     ) -> ShareFetchResponse:
         """Fetch through the member's stream, as `ports.Connection` says."""
-        answered = await self._share(group, member, epoch, make, lambda number, it: ShareMessage(number, it, None))
+        none = self._streams.acquire_none
+
+        def message(number: int, request: ShareFetchRequest) -> ShareMessage:
+            if none:
+                request.max_records = 0
+            return ShareMessage(number, request, None)
+
+        answered, finished = await self._share(group, member, epoch, make, message)
         response: ShareFetchResponse = answered.fetch
+        if none and not finished:
+            await asyncio.sleep(_NOTHING_S)
         return response
 
     async def share_acknowledge(
         self, group: str, member: str, epoch: int, make: Making[ShareAcknowledgeRequest]
     ) -> ShareAcknowledgeResponse:
         """Acknowledge through the member's stream, as `ports.Connection` says."""
-        answered = await self._share(group, member, epoch, make, lambda number, it: ShareMessage(number, None, it))
+        answered, _ = await self._share(group, member, epoch, make, lambda number, it: ShareMessage(number, None, it))
         response: ShareAcknowledgeResponse = answered.acknowledge
         return response
 
     async def _share(
         self, group: str, member: str, epoch: int, make: Making[Any], message: Callable[[int, Any], ShareMessage]
-    ) -> Any:
-        """Ask the member's stream. It is closed with the end of its session, but for a request that came after: that
-        may have opened another one."""
+    ) -> tuple[Any, int]:
+        """Ask the member's stream; return the answer, and how many records the request acknowledged. The stream is
+        closed with the end of its session, but for a request that came after: that may have opened another one."""
         stream = self._stream("share_stream", _MEMBER, group, member)
-        answer = stream.ask(make, message)
+        finished, fetches = 0, False
+
+        def begun(number: int, request: Any) -> ShareMessage:
+            nonlocal finished, fetches
+            finished, fetches = acknowledged(request), isinstance(request, ShareFetchRequest)
+            return message(number, request)
+
+        answer = stream.ask(make, begun)
         asked = stream.asked
         answered = await answer
+        if epoch == _FIRST_EPOCH:
+            stream.records = 0
+        stream.records = max(0, stream.records - finished) + (acquired(answered.fetch) if fetches else 0)
         if epoch == _FINAL_EPOCH and stream.asked == asked:
             stream.close()
-        return answered
+        return answered, finished
 
     def _stream(self, rpc: str, *name: str) -> LocalStream:
         """Return a stream of this caller: it keeps the rights and quotas of the caller that opened it."""
@@ -339,6 +378,27 @@ class Calls:
         if row.service.endswith(_GROUPS):
             raise NotCoordinatorError("this node coordinates no groups; ask for the group's coordinator")
         raise NotLeaderOrFollowerError("this node leads no partitions; ask for the partition's leader")
+
+
+def acquired(response: ShareFetchResponse) -> int:
+    """Return how many records a fetch has acquired."""
+    return sum(
+        each.last_offset - each.first_offset + 1
+        for topic in response.responses
+        for partition in topic.partitions
+        for each in partition.acquired_records
+    )
+
+
+def acknowledged(request: ShareFetchRequest | ShareAcknowledgeRequest) -> int:
+    """Return how many records a request acknowledges; a renewed lock is kept."""
+    return sum(
+        each.last_offset - each.first_offset + 1
+        for topic in request.topics
+        for partition in topic.partitions
+        for each in partition.acknowledgement_batches
+        if ACK_RENEW not in each.acknowledge_types
+    )
 
 
 def as_kafka_error(error: Exception, bound: BoundMethod, context: CallContext, lines: RateLimitedLog) -> KafkaError:

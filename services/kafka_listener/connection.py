@@ -7,6 +7,9 @@ Nothing here knows what a request means: `requests.table` does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
+import socket
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -16,18 +19,24 @@ import structlog
 
 from kafka_listener.authentication import Authenticator, Checks
 from kafka_listener.calls import Calls, Served, Streams
+from kafka_listener.core.age import Age, Phase
 from kafka_listener.core.frames import PREFIX_BYTES, Frames, FrameSizeError
 from kafka_listener.core.items import items_named
 from kafka_listener.core.order import Order, Place
 from kafka_listener.core.pacing import REFUSED_CREDENTIALS_MS, bounded_ms
-from kafka_listener.core.pieces import Pieces
+from kafka_listener.core.versions import PRODUCE
+from kafka_listener.counts import Counts
+from kafka_listener.limits import Limits
 from kafka_listener.messages.apis import Api
 from kafka_listener.messages.errors import MalformedMessageError, TooManyElementsError
 from kafka_listener.messages.headers import RequestHeader, read_header, response_head
 from kafka_listener.messages.wire import ELEMENTS_MAX
 from kafka_listener.offers import Offers
+from kafka_listener.outgoing import Outgoing
 from kafka_listener.ports import Paced
 from kafka_listener.requests.slices import written
+from kafka_listener.sockets import Peer, peer_of
+from kafka_listener.tls import certificate_of
 from kip932.errors import InvalidRequestError, KafkaError, SaslAuthenticationFailedError, UnknownServerError
 from kip932.ids import REQUEST_PARTITIONS_MAX
 from shard_runtime.rate_limited_log import RateLimitedLog
@@ -43,46 +52,13 @@ READ_AT_ONCE_BYTES: Final = 128 * 1024
 READ_AT_ONCE_ELEMENTS: Final = 10_000
 #: The largest request of a client that must say first who it is.
 UNKNOWN_REQUEST_BYTES: Final = 64 * 1024
-#: How many bytes of answers the transport takes before a client that does not read is sent no more.
-_WRITE_HIGH_BYTES: Final = 64 * 1024
+#: How much is read of a connection with TLS while none of its requests may begin.
+AHEAD_BYTES: Final = 64 * 1024
 CLIENT_ID_MAX: Final = 255
 #: How many requests of one connection begin in one turn of the event loop: each step of others waits for a whole turn.
 BEGUN_AT_ONCE: Final = 4
 #: For how long a client that is over its quota is not read at most, ms.
 MUTED_MAX_MS: Final = 30_000
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The bounds of each connection. `request_bytes`: the largest request but for those with records, which may have
-    `records_bytes`; `partial_s`: how long a request may take to come; `idle_s`: how long a connection may be without
-    one; `unread_bytes`, `unread_s`: how many bytes of answers a client may leave unread, and for how long it may read
-    nothing."""
-
-    records_bytes: int = 8 * 1024 * 1024
-    request_bytes: int = 1024 * 1024
-    partial_s: float = 10.0
-    idle_s: float = 600.0
-    unread_bytes: int = 32 * 1024 * 1024
-    unread_s: float = 60.0
-
-
-class Counts:
-    """What the connections of one listener have counted. `requests`: by the names of their APIs; `refused`: connections
-    closed, or not taken, by the reason."""
-
-    def __init__(self) -> None:
-        self.requests: dict[str, int] = {}
-        self.refused: dict[str, int] = {}
-        self.malformed = 0
-
-    def asked(self, name: str) -> None:
-        """Count a request."""
-        self.requests[name] = self.requests.get(name, 0) + 1
-
-    def refuse(self, reason: str) -> None:
-        """Count a connection that is closed, or was not taken."""
-        self.refused[reason] = self.refused.get(reason, 0) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,21 +86,26 @@ class _Answer(NamedTuple):
 
 
 class KafkaConnection(asyncio.Protocol):
-    """A connection. `host` and `peer` are the client's address and its name in the node's log."""
+    """A connection. `host` and `peer` are the client's address and its name in the node's log; `connection` is its
+    socket."""
 
-    def __init__(self, around: Surroundings, host: str, peer: str, *, tls: bool) -> None:
+    def __init__(self, around: Surroundings, host: str, peer: str, connection: socket.socket, *, tls: bool) -> None:
         self.host = host
         self.peer = peer
         self._around = around
         self._served = around.served
         self._tls = tls
+        self._socket = connection
         self._transport: asyncio.Transport | None = None
         self._authenticator: Authenticator | None = None
         self._frames = Frames(around.limits.records_bytes)
         self._order: Order[_Answer] = Order()
-        self._streams = Streams(around.served, self._until_writable)
+        self._out = Outgoing(connection, self._give, tls=tls)
+        self._streams = Streams(around.served, self._out.until_writable)
         self._calls: Calls | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: dict[asyncio.Task[None], Place[_Answer]] = {}
+        """The requests under way that are given up when the client leaves: all but those with records."""
         self._reader: asyncio.Task[None] | None = None
         self._holder = Holder(peer)
         self._held = 0
@@ -134,18 +115,13 @@ class KafkaConnection(asyncio.Protocol):
         self._stopped = ""
         """Why no further request begins; empty: it does."""
         self._muted: asyncio.TimerHandle | None = None
-        self._write_paused = False
-        self._writable: asyncio.Future[None] | None = None
-        self._unread = 0
-        self._unwritten = Pieces()
-        self._closing = self._lost = False
+        self._left = self._closing = self._lost = False
         self.is_open = False
         """Whether it was ever open: its handshake succeeded."""
         self._closed_s: float | None = None
-        loop_time = asyncio.get_running_loop().time()
-        self._active_s = loop_time
+        self._active_s = asyncio.get_running_loop().time()
         self._partial_s: float | None = None
-        self._taken_s, self._left_unread = loop_time, 0
+        self._age = Age.begin(self._active_s, around.limits.age_s, random.random())
 
     # What asyncio calls.
 
@@ -154,9 +130,10 @@ class KafkaConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.is_open = True
         self._around.opened(self)
-        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES, low=0)
-        ssl_object = transport.get_extra_info("ssl_object")
-        certificate = ssl_object.getpeercert(binary_form=True) if ssl_object is not None else None
+        self._out.open(self._transport)
+        self._served.gate.unfinished.join(self.peer, self)
+        certificate, valid_s = certificate_of(self._transport)
+        self._age = Age.begin(self._active_s, self._around.limits.age_s, random.random(), valid_s)
         try:
             self._authenticator = Authenticator(
                 self._around.checks, self.host, tls=self._tls, certificate=certificate, revoked=self._revoked
@@ -181,34 +158,32 @@ class KafkaConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End what the connection had: requests, streams with their sessions, bytes of the budget. Safe to repeat."""
-        self._closing = True
         if self._lost:
             return
-        self._lost = True
-        self._frames.clear()
-        self._unwritten = Pieces()
+        if self._closing or self._stopped in {_DRAINING, _AUTHENTICATING}:
+            self._frames.clear()
+        self._closing = self._lost = True
+        self._served.gate.unfinished.leave(self.peer)
+        self._out.close()
         if self._muted is not None:
             self._muted.cancel()
         if self._authenticator is not None:
             self._authenticator.close()
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
         self._around.closed(self, asyncio.get_running_loop().create_task(self._end(), name="kafka-connection-end"))
 
     def pause_writing(self) -> None:
         """Note that the client does not read its answers."""
-        self._write_paused = True
-        self._taken_s, self._left_unread = asyncio.get_running_loop().time(), self._unread
+        self._out.pause(asyncio.get_running_loop().time())
 
     def resume_writing(self) -> None:
         """Note that the client has read its answers."""
-        self._write_paused = False
-        self._write_on()
-        if self._write_paused:
+        self._out.resume()
+        if self._out.is_paused:
             return
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
-        self._go_on()
+        if self._closing:
+            self._close()
+        else:
+            self._go_on()
 
     # What the listener calls.
 
@@ -227,11 +202,14 @@ class KafkaConnection(asyncio.Protocol):
             if now_s - self._closed_s > limits.partial_s:  # its last answers are not read
                 transport.abort()
             return
-        if self._write_paused:
-            left = transport.get_write_buffer_size() + self._unwritten.size
-            if left < self._left_unread:
-                self._taken_s, self._left_unread = now_s, left
-            elif now_s - self._taken_s > limits.unread_s:
+        unread_s = self._out.unread_s(now_s)
+        self._check_age(now_s)
+        if not self._reading:
+            self._check_peer()
+        if self._closing:
+            return
+        if self._out.is_paused:
+            if unread_s > limits.unread_s:
                 self._refuse("unread", f"the client has read nothing for {limits.unread_s:.0f} s")
         elif self._partial_s is not None and now_s - self._partial_s > limits.partial_s:
             self._refuse("partial", f"a request did not come whole within {limits.partial_s:.0f} s")
@@ -243,9 +221,23 @@ class KafkaConnection(asyncio.Protocol):
         if self._authenticator is not None:
             self._authenticator.users_changed()
 
+    def unread_s(self, now_s: float) -> float:
+        """Return for how long the client has read none of its answers; 0 if it reads them, or there are none."""
+        return self._out.unread_s(now_s)
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes of requests and answers the connection holds."""
+        return self._held
+
+    def cut(self) -> None:
+        """Close the connection, since the node needs the memory that it holds (CM-93)."""
+        self._around.counts.refuse("memory")
+        self.abort()
+
     def drain(self) -> None:
         """Begin no further request; close when the last one is answered."""
-        self._stop("draining")
+        self._stop(_DRAINING)
         if not self._order.under_way:
             self._close()
 
@@ -273,14 +265,16 @@ class KafkaConnection(asyncio.Protocol):
         if self._closing:
             return
         self._note_partial(taken=taken)
-        self._read_on(self._may_begin())
+        # The end of a TLS connection is a message in it, which nothing but reading shows.
+        ahead = self._tls and not self._stopped and self._frames.buffered < AHEAD_BYTES
+        self._read_on(ahead or self._may_begin())
 
     def _may_begin(self) -> bool:
         return not (
             self._closing
             or self._stopped
             or self._muted is not None
-            or self._write_paused
+            or self._out.is_paused
             or self._order.is_full
             or self._begun >= BEGUN_AT_ONCE
         )
@@ -346,6 +340,8 @@ class KafkaConnection(asyncio.Protocol):
             return
         if served.size_max is not None and len(frame) > served.size_max:
             raise MalformedMessageError(f"a {served.api.name} of {len(frame)} bytes; at most {served.size_max}")
+        if self._left and header.key != PRODUCE:
+            return
         self._around.counts.asked(served.api.name)
         place = self._order.begin()
         read = _read_at_once(served.api, header, frame)
@@ -355,7 +351,10 @@ class KafkaConnection(asyncio.Protocol):
             return
         if served.api in self._around.offers.sasl:
             self._stop(_AUTHENTICATING)
-        self._spawn(self._answer(place, served.api, header, read, size))
+        work = self._spawn(self._answer(place, served.api, header, read, size))
+        if header.key != PRODUCE:
+            self._asked[work] = place
+            work.add_done_callback(lambda done: self._asked.pop(done, None))
 
     async def _unsupported(self, place: Place[_Answer], header: RequestHeader, response: Any, size: int) -> None:
         """Answer an ApiVersions in a version that is not served. In a task, since sending begins the next request."""
@@ -396,6 +395,7 @@ class KafkaConnection(asyncio.Protocol):
         except KafkaError as error:
             response = self._error_response(api, header.version, error)
         except RpcFailureError as error:
+            await asyncio.sleep(REFUSED_CREDENTIALS_MS / 1000)  # its client tries again at once
             self._refuse("authentication", f"credentials cannot be checked at present: {error}")
             return
         except Exception as error:
@@ -446,40 +446,23 @@ class KafkaConnection(asyncio.Protocol):
 
     def _send(self) -> None:
         """Send the answers whose turn it is."""
-        transport = self._transport
-        assert transport is not None
         for answer in self._order.ready():
-            left = transport.get_write_buffer_size() + self._unwritten.size
-            if self._write_paused and left > self._around.limits.unread_bytes:
-                self._refuse("unread", f"the client has left {left} bytes unread")
+            left_bytes = self._out.left_bytes
+            if self._out.is_paused and left_bytes > self._around.limits.unread_bytes:
+                self._refuse("unread", f"the client has left {left_bytes} bytes unread")
                 return
-            self._unread += answer.size
-            if self._tls:
-                self._unwritten.add(answer.parts)
-            else:
-                transport.writelines(answer.parts)
-            self._write_on()
+            if self._left:
+                self._give(answer.size)
+                continue
+            self._out.write(answer.parts, answer.size)
             if answer.last:
                 self._close()
                 return
         self._active_s = asyncio.get_running_loop().time()
-        if self._stopped == "draining" and not self._order.under_way:
+        if not self._order.under_way and (self._stopped == _DRAINING or self._is_over()):
             self._close()
         elif not self._reading or self._frames.buffered:
             self._go_on()
-
-    def _write_on(self) -> None:
-        """Write what the transport takes. All of an answer at once would be encrypted at once, and leave the part of
-        the transport that says how much is unread."""
-        transport = self._transport
-        assert transport is not None
-        while self._unwritten.size and not self._write_paused:
-            transport.write(self._unwritten.take())
-        if not self._write_paused:
-            self._give(self._unread)
-            self._unread = 0
-            if self._closing:
-                transport.close()
 
     def _calls_of(self, header: RequestHeader) -> Calls:
         """Return the calls of this caller by the name that it gives itself."""
@@ -527,7 +510,7 @@ class KafkaConnection(asyncio.Protocol):
         self._served.gate.budget.give(self._holder, size)
 
     def _stop(self, why: str) -> None:
-        if self._stopped != "draining":
+        if self._stopped != _DRAINING:
             self._stopped = why
 
     def _go(self, why: str) -> None:
@@ -551,12 +534,6 @@ class KafkaConnection(asyncio.Protocol):
         self._muted = None
         self._go_on()
 
-    async def _until_writable(self) -> None:
-        while self._write_paused and not self._closing:
-            if self._writable is None or self._writable.done():
-                self._writable = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._writable)
-
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -569,13 +546,78 @@ class KafkaConnection(asyncio.Protocol):
         if self._reader is not None:
             await asyncio.wait([self._reader])
         await asyncio.sleep(0)
+        await self._begin_rest()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(self._streams.end(), *tasks, return_exceptions=True)
         self._give(self._held)
 
+    async def _begin_rest(self) -> None:
+        """Begin the requests with records among those that came whole and had not begun."""
+        loop, offers = asyncio.get_running_loop(), self._around.offers
+        if self._authenticator is None or not self._authenticator.done:
+            self._frames.clear()
+        with contextlib.suppress(FrameSizeError, MalformedMessageError):
+            while (frame := self._frames.take()) is not None:
+                header = read_header(frame)
+                served = offers.find(header.key, header.version)
+                if header.key != PRODUCE or served is None:
+                    continue
+                read = await loop.run_in_executor(self._around.reader, _read, served.api, header, frame)
+                self._spawn(self._answer(Place(), served.api, header, read, 0))
+                await asyncio.sleep(0)
+        self._frames.clear()
+
     # Ends.
+
+    def _check_peer(self) -> None:
+        """Notice, while nothing is read, that the client has left (KL-106)."""
+        peer = Peer.THERE if self._left else peer_of(self._socket)
+        if peer is Peer.LOST:
+            self.abort()
+        elif peer is Peer.LEFT:
+            self._leave()
+
+    def _leave(self) -> None:
+        """End what the client waited for, now that it has left; its records among the bytes that came before are still
+        stored, then the end is read."""
+        self._left = True
+        if self._stopped == _AUTHENTICATING:
+            self.abort()
+            return
+        self._spawn(self._streams.end_members())
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
+        for work, place in list(self._asked.items()):
+            work.cancel()
+            self._order.settle(place, None)
+        self._send()
+
+    def _check_age(self, now_s: float) -> None:
+        """Do what a connection does at its age (KL-108)."""
+        phase = self._age.phase(now_s)
+        if phase is Phase.YOUNG:
+            return
+        self._streams.acquire_none = True
+        if self._age.reason and (phase is Phase.OVER or self._is_over()):
+            self._refuse("credentials ended", self._age.reason)
+        if phase is Phase.OVER:
+            self.abort()
+        elif phase is Phase.LAST:
+            self.drain()
+        elif self._is_over():
+            self._close()
+
+    def _is_over(self) -> bool:
+        """Return whether this is a moment at which an old connection closes: nothing is under way, and its members hold
+        no records."""
+        return (
+            self._streams.acquire_none
+            and not self._streams.holds_records
+            and not (self._order.under_way or self._frames.buffered)
+        )
 
     def _revoked(self, why: str) -> None:
         self._refuse("credentials ended", why)
@@ -599,7 +641,7 @@ class KafkaConnection(asyncio.Protocol):
         if self._transport is not None:
             if at_once:
                 self._transport.abort()
-            elif not self._unwritten.size:
+            elif not self._out.has_unwritten:
                 self._transport.close()
 
     def _failed(self, api: Api, error: Exception) -> None:
@@ -637,6 +679,8 @@ def _check_items(api: Api, items: int) -> None:
 _AT_ONCE: Final = frozenset({"unread", "partial"})
 #: Why no request begins after one of SASL until that is answered: what may come after it depends on its outcome.
 _AUTHENTICATING: Final = "authenticating"
+#: Why none begins any more.
+_DRAINING: Final = "draining"
 #: How much of a cause is logged, in characters.
 CAUSE_MAX: Final = 300
 #: Returned in place of a response that has no field for an error: the connection is closed.

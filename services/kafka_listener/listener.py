@@ -18,8 +18,10 @@ import structlog
 
 from kafka_listener.authentication import Checks
 from kafka_listener.calls import Served
-from kafka_listener.connection import Counts, KafkaConnection, Limits, Surroundings
+from kafka_listener.connection import KafkaConnection, Surroundings
 from kafka_listener.core.places import Places
+from kafka_listener.counts import Counts
+from kafka_listener.limits import Limits
 from kafka_listener.offers import Offers
 from kafka_listener.ports import Cluster
 from kafka_listener.tls import ServerContexts
@@ -184,7 +186,7 @@ class KafkaListener:
                 client.close()
                 continue
             peer = f"kafka:{host}:{port}"
-            connection = KafkaConnection(self._around, host, peer, tls=self._contexts is not None)
+            connection = KafkaConnection(self._around, host, peer, client, tls=self._contexts is not None)
             task = loop.create_task(self._open(client, connection), name="kafka-connect")
             self._handshakes.add(task)
             task.add_done_callback(functools.partial(self._was_opened, client, connection))

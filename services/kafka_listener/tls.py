@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
+import time
 from typing import Final
 
 from shard_runtime.rpc.certificates import Certificates, NodeCertificates
 
 _MEMORY_FILE: Final = "kafka-listener-certificate"
+
+
+def certificate_of(transport: asyncio.BaseTransport) -> tuple[bytes | None, float | None]:
+    """Return the certificate that a client has shown, in DER, and for how long it is still valid, in s; None for both
+    without one."""
+    connection = transport.get_extra_info("ssl_object")
+    certificate = None if connection is None else connection.getpeercert(binary_form=True)
+    if certificate is None:
+        return None, None
+    return certificate, ssl.cert_time_to_seconds(connection.getpeercert()["notAfter"]) - time.time()
 
 
 class ServerContexts:

@@ -37,15 +37,21 @@ def node_files(folder: Path, authority: Authority | None = None) -> CertificateF
 
 
 def odd_pair(
-    authority: Authority, key: Any, names: Sequence[x509.GeneralName] = (), common: str = "", purpose: Any = None
+    authority: Authority,
+    key: Any,
+    names: Sequence[x509.GeneralName] = (),
+    common: str = "",
+    purpose: Any = None,
+    *,
+    valid: timedelta = timedelta(days=30),
 ) -> tuple[bytes, bytes]:
     """Return a certificate of the authority as `sharegroups certs` makes none, and its key: for any key, with these
-    alternative names, and with no common name if it is ""."""
+    alternative names, with no common name if it is "", and valid for so long."""
     now = datetime.now(UTC)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)] if common else [])
     made = x509.CertificateBuilder().subject_name(subject).issuer_name(authority._certificate.subject)
     made = made.public_key(key.public_key()).serial_number(x509.random_serial_number())
-    made = made.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=30))
+    made = made.not_valid_before(now - timedelta(days=1)).not_valid_after(now + valid)
     if names:
         made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
     if purpose is not None:

@@ -4,7 +4,7 @@ gRPC buffers a message until all of it has arrived, and does not report how much
 kernel for the bytes that each connection has received, and subtracts the messages read from it. When these bytes plus
 those in flight (`Budget`) exceed the budget, the connections with the most are cut. A connection is also cut when it
 holds more than its share of the budget and gives nothing back while others are refused. A client that is cut connects
-again.
+again. Connections that are not gRPC's join, and say themselves what they hold.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import stat
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from shard_runtime.rpc.budget import Budget, Holder
 
@@ -35,6 +35,8 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 SLICE: Final = 200
 #: How long a connection above its share may give nothing back while others are refused, s.
 STALLED_S: Final = 3.0
+#: How long the client of a party has read nothing before it is cut because the budget is exceeded, s.
+UNREAD_S: Final = 1.0
 #: A connection that holds less than this is never cut.
 CUT_MIN_BYTES: Final = 1024 * 1024
 #: The layout and offset of `bytes_acked` and `bytes_received` in Linux's `struct tcp_info`.
@@ -47,6 +49,23 @@ _CHECK_EXTRA: Final = 1024
 _RECEIVED_PART: Final = 64
 _SENT_PART: Final = 512
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+
+
+class Party(Protocol):
+    """A connection that is not gRPC's, and holds bytes of the same budget."""
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes of requests and answers it holds."""
+        ...
+
+    def unread_s(self, now_s: float) -> float:
+        """Return for how long its client has read none of its answers; 0 if it reads them, or there are none."""
+        ...
+
+    def cut(self) -> None:
+        """Close it at once."""
+        ...
 
 
 @dataclass(slots=True)
@@ -86,6 +105,15 @@ class Unfinished:
         self._throttled = 0
         self._above: dict[Holder, tuple[int, float]] = {}  # the least bytes it held, and since when (s)
         self._to_cut: set[Holder] = set()
+        self._parties: dict[str, Party] = {}
+
+    def join(self, connection: str, party: Party) -> None:
+        """Check a connection that is not gRPC's, too, from now on. `connection`: its name as a holder."""
+        self._parties[connection] = party
+
+    def leave(self, connection: str) -> None:
+        """Forget a connection that has joined. Safe to repeat."""
+        self._parties.pop(connection, None)
 
     def came(self, connection: str, size: int) -> None:
         """Count a message of this connection that reached its handler."""
@@ -181,10 +209,19 @@ class Unfinished:
 
     def _cut(self, present: dict[str, int], port: int) -> None:
         for holder in self._to_cut:
-            if (descriptor := present.get(holder.connection)) is not None:
-                self._end(descriptor, holder.connection, port, self._budget.held(holder))
+            party, size = self._parties.get(holder.connection), self._budget.held(holder)
+            if party is not None:
+                self._end_party(holder.connection, party, size)
+            elif (descriptor := present.get(holder.connection)) is not None:
+                self._end(descriptor, holder.connection, port, size)
         self._to_cut = set()
         over = self.unfinished_bytes + self._budget.used_bytes - self._budget.total_bytes
+        for name, party in self._unread_longest() if over > 0 else ():
+            if over <= 0:
+                return
+            size = party.held_bytes
+            self._end_party(name, party, size)
+            over -= size
         largest = sorted(self._seen, key=lambda peer: self._seen[peer].unfinished, reverse=True)
         for peer in largest:
             size = self._seen[peer].unfinished
@@ -192,6 +229,21 @@ class Unfinished:
                 return
             self._end(present[peer], peer, port, size)
             over -= size
+
+    def _unread_longest(self) -> list[tuple[str, Party]]:
+        """Return the parties whose clients read nothing, the one that has read nothing for longest first."""
+        now_s = asyncio.get_running_loop().time()
+        unread = [(party.unread_s(now_s), name) for name, party in self._parties.items()]
+        return [
+            (name, self._parties[name])
+            for unread_s, name in sorted(unread, reverse=True)
+            if unread_s >= UNREAD_S and self._parties[name].held_bytes >= CUT_MIN_BYTES
+        ]
+
+    def _end_party(self, name: str, party: Party, size: int) -> None:
+        self.leave(name)
+        party.cut()
+        self._on_cut(name, size)
 
     def _end(self, descriptor: int, peer: str, port: int, size: int) -> None:
         same = _same_socket(descriptor)

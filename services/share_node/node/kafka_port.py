@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from kafka_listener.connection import Limits
+from kafka_listener.limits import Limits
 from kafka_listener.listener import KafkaListener, ListenerOptions
 from kafka_listener.metrics import KafkaListenerMetrics
 from shard_runtime.config.process_settings import (
     ALLOW_PLAINTEXT,
+    CONNECTION_AGE_MS,
     KAFKA_LISTEN_PORT,
     LISTEN_HOST,
     MESSAGE_MAX_BYTES,
@@ -40,7 +41,10 @@ def listener_of(
         connections_max,
         client_required=settings[SSL_CLIENT_AUTH] == "required",
         allow_plaintext=settings[ALLOW_PLAINTEXT],
-        limits=Limits(records_bytes=min(settings[REQUEST_MAX_BYTES], settings[MESSAGE_MAX_BYTES])),
+        limits=Limits(
+            records_bytes=min(settings[REQUEST_MAX_BYTES], settings[MESSAGE_MAX_BYTES]),
+            age_s=settings[CONNECTION_AGE_MS] / 1000,
+        ),
     )
     listener = KafkaListener(options, server, cluster, passwords, certificates, share_version=cluster.share_version)
     registry.register(KafkaListenerMetrics(listener))

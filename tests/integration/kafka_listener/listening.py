@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kafka_listener.connection import Limits
+from kafka_listener.limits import Limits
 from kafka_listener.listener import KafkaListener, ListenerOptions
 from kafka_listener.messages.apis import api
 from kafka_listener.offers import Offers

@@ -16,10 +16,11 @@ from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.authentication import Authentication
 from shard_runtime.rpc.certificates import NodeCertificates
 from shard_runtime.rpc.token_sources import Source
-from shard_runtime.rpc.tokens import token_hash
+from shard_runtime.rpc.tokens import Policy, parse_keys, token_hash
 from share_node.certs import Authority
 from tests.integration.kafka_listener.listening import SHORT, Listening, listening
 from tests.support.certificates import install, node_files
+from tests.support.issuer import Issuer
 from tests.support.kafka_client import KafkaClient, frame
 from tests.support.scram_client import proof
 
@@ -224,6 +225,22 @@ async def test_a_token_names_its_user_until_it_is_accepted_no_more() -> None:
             tokens.set(bob="x")
             checked.changed()
             assert await client.closed() == b""
+
+
+@pytest.mark.rule("KL-23")
+async def test_a_client_hears_for_how_long_its_token_is_accepted_and_may_show_a_newer_one(tmp_path: Path) -> None:
+    issuer = Issuer(tmp_path)
+    keys = Source("keys", "memory", lambda: (b"", 0), lambda contents, mode: parse_keys(contents), lambda: None)
+    keys.current = parse_keys((tmp_path / "keys.json").read_bytes())
+    checked = Authentication(keys=keys, policy=Policy(("sharegroups",), skew_s=0))
+    async with listening(WHO, authentication=checked) as node, await KafkaClient.connect(node.port) as client:
+        for lasts_s in (60, 5):
+            await begin(client, "OAUTHBEARER")
+            said = await say(client, f"n,,\x01auth=Bearer {issuer.token('alice', lasts_s)}\x01\x01".encode())
+            assert (said.error_code, 0 < said.session_lifetime_ms <= lasts_s * 1_000) == (0, True)
+            assert await principal(client) == "User:alice"
+        assert await client.closed() == b""
+        assert node.refused == {"credentials ended": 1}
 
 
 def client_context(authority: Authority, folder: Path, name: str = "") -> ssl.SSLContext:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from kafka_listener.connection import READ_AT_ONCE_BYTES, READ_AT_ONCE_ELEMENTS, Limits
+from kafka_listener.connection import READ_AT_ONCE_BYTES, READ_AT_ONCE_ELEMENTS
 from kafka_listener.core.order import UNDER_WAY_MAX
+from kafka_listener.limits import Limits
 from kafka_listener.messages.apis import api
 from kafka_listener.ports import Connection, Paced
 from kip932.errors import InvalidRequestError

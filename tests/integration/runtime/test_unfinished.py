@@ -104,3 +104,51 @@ async def test_who_has_more_than_an_equal_part_is_cut_only_when_it_gives_nothing
     assert await asyncio.wait_for(waiting, 30)
     server.close()
     await server.wait_closed()
+
+
+class Connection:
+    """A connection that is not gRPC's. `unread`: for how long its client has read nothing, s."""
+
+    def __init__(self, unread: float, held_bytes: int) -> None:
+        self.unread = unread
+        self.held_bytes = held_bytes
+        self.is_cut = False
+
+    def unread_s(self, now_s: float) -> float:
+        return self.unread
+
+    def cut(self) -> None:
+        self.is_cut = True
+
+
+@pytest.mark.rule("CM-93", "KL-107")
+@pytest.mark.parametrize(("over", "cut"), [(0, []), (1, ["c"]), (4, ["c"]), (5, ["c", "b"]), (50, ["c", "b"])])
+async def test_above_the_budget_those_are_cut_that_have_read_nothing_for_longest(over: int, cut: list[str]) -> None:
+    mib = CUT_MIN_BYTES
+    held = {"a": (0.5, 4), "b": (2.0, 4), "c": (5.0, 4), "d": (9.0, 0.5), "e": (0.0, 9)}
+    parties = {name: Connection(unread, int(size * mib)) for name, (unread, size) in held.items()}
+    budget, was_cut = Budget(100 * mib), list[str]()
+    watch = Unfinished(budget, lambda peer, _: was_cut.append(peer))
+    for name, party in parties.items():
+        watch.join(name, party)
+    budget.add(Holder("others"), (100 + over) * mib)
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    await watch.check(server.sockets[0].getsockname()[1])
+    assert was_cut == cut
+    assert [name for name, party in parties.items() if party.is_cut] == sorted(cut)
+    server.close()
+
+
+@pytest.mark.rule("CM-93", "KL-107")
+async def test_a_connection_above_its_share_that_gives_nothing_back_is_cut_also_when_it_is_not_of_grpc() -> None:
+    budget, was_cut = Budget(64 * CUT_MIN_BYTES), list[str]()
+    watch = Unfinished(budget, lambda peer, _: was_cut.append(peer))
+    party = Connection(0.0, 40 * CUT_MIN_BYTES)
+    watch.join("kafka:1", party)
+    budget.add(Holder("kafka:1"), party.held_bytes)
+    now_s = asyncio.get_running_loop().time()
+    assert not watch._stalled(now_s)
+    budget.throttle(Holder("other"))
+    assert watch._stalled(now_s + STALLED_S)
+    await watch.check(1)
+    assert (was_cut, party.is_cut) == (["kafka:1"], True)

@@ -27,6 +27,7 @@ from kip932.errors import (
     TopicAuthorizationFailedError,
     UnknownServerError,
 )
+from kip932.ids import ACK_ACCEPT, ACK_RELEASE, ACK_RENEW
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.authentication import PASSWORD, UNKNOWN, Identity
@@ -339,3 +340,60 @@ async def test_a_client_that_does_not_read_lets_the_stream_wait() -> None:
     await asyncio.gather(*asked)
     assert node.messages == ["fetch"] * 3
     await fixture.streams.end()
+
+
+class Leader(Node):
+    """A node whose share fetches acquire offsets 0 to 9, if they may acquire anything."""
+
+    async def share_stream(self, stream: Any) -> None:
+        while (message := await stream.read()) is not None:
+            answer = ShareStreamResponse(correlation_id=message.correlation_id)
+            if message.fetch is None:
+                answer.acknowledge.SetInParent()
+            elif message.fetch.max_records:
+                partition = answer.fetch.responses.add().partitions.add()
+                partition.acquired_records.add(first_offset=0, last_offset=9, delivery_count=1)
+            else:
+                answer.fetch.SetInParent()
+            await stream.write(answer)
+
+
+def acknowledging(first: int, last: int, kind: int, epoch: int = 2) -> ShareAcknowledgeRequest:
+    request = ShareAcknowledgeRequest(group_id="g", member_id="m", share_session_epoch=epoch)
+    partition = request.topics.add().partitions.add()
+    partition.acknowledgement_batches.add(first_offset=first, last_offset=last, acknowledge_types=[kind])
+    return request
+
+
+@pytest.mark.rule("KL-108")
+async def test_a_member_holds_records_until_all_are_acknowledged_and_acquires_none_at_the_end() -> None:
+    one = Fixture(Leader())
+
+    async def fetched() -> int:
+        request = ShareFetchRequest(group_id="g", member_id="m", share_session_epoch=1, max_records=10)
+        return len((await one.calls.share_fetch("g", "m", 1, made(request))).responses)
+
+    assert not one.streams.holds_records
+    assert (await fetched(), one.streams.holds_records) == (1, True)
+    for first, last, kind, holds in ((0, 3, ACK_ACCEPT, True), (4, 9, ACK_RENEW, True), (4, 9, ACK_RELEASE, False)):
+        await one.calls.share_acknowledge("g", "m", 2, made(acknowledging(first, last, kind)))
+        assert one.streams.holds_records == holds
+    one.streams.acquire_none = True
+    assert (await fetched(), one.streams.holds_records) == (0, False)
+    await one.streams.end()
+
+
+@pytest.mark.rule("KL-106")
+async def test_of_a_client_that_has_left_members_streams_end_and_the_one_for_records_does_not() -> None:
+    node = Node()
+    one = Fixture(node)
+    await one.calls.share_fetch("g", "m", 0, made(ShareFetchRequest(group_id="g", member_id="m")))
+    produced = asyncio.ensure_future(one.calls.produce(made(ProduceRequest(timeout_ms=1))))
+    await asyncio.sleep(0)
+    await one.streams.end_members()
+    assert node.streams[-1] == "share ends"
+    node.go.set()
+    answered = await produced
+    assert answered is not None
+    assert answered.throttle_time_ms == 1
+    await one.streams.end()
