@@ -72,16 +72,16 @@ def entity_of(kind: Any, value: Any) -> Any:
 
 def _said(type_: str | None, hint: Any, value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(_said(type_, _inner(hint), one) for one in value)
+        return tuple(_said(type_, inner(hint), one) for one in value)
     if value is None:
         return None
     if type_ is None:
-        return entity_of(_inner(hint), value)
+        return entity_of(inner(hint), value)
     return _WORDS[type_](value) if type_ in _WORDS else value
 
 
-def _inner(hint: Any) -> Any:
-    """The class in `X | None`, `tuple[X, ...]`, or both."""
+def inner(hint: Any) -> Any:
+    """Return the class in `X | None`, `tuple[X, ...]`, or both."""
     while not dataclasses.is_dataclass(hint) and get_args(hint):
         hint = next(one for one in get_args(hint) if one not in (type(None), ...))
     return hint

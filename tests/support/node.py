@@ -200,16 +200,17 @@ class Cluster:
 
 
 class Clusters:
-    """The session's clusters, one for each requested profile."""
+    """The session's clusters, one for each requested profile, started with these options."""
 
-    def __init__(self) -> None:
+    def __init__(self, *options: str) -> None:
+        self._options = options
         self._running: dict[tuple[tuple[str, str], ...], Cluster] = {}
 
     def of(self, profile: Mapping[str, str]) -> Cluster:
         """Return the shared cluster with these settings."""
         key = tuple(sorted(profile.items()))
         if key not in self._running:
-            self._running[key] = Cluster(profile)
+            self._running[key] = Cluster(profile, *self._options)
         return self._running[key]
 
     def close(self) -> None:

@@ -166,7 +166,7 @@ SABOTAGES: Final = (
             Edit(
                 "partition_leader.topic_log.core.producers",
                 "        known = self._producers.get(batch.producer_id)\n        if known is None:\n"
-                "            if batch.base_sequence != 0 and not self.forgot:\n",
+                "            if batch.base_sequence != 0 and not (self.forgot or batch.after_given_up):\n",
                 "        known = None\n        if known is None:\n            if False:\n",
             ),
             Edit(

@@ -150,6 +150,17 @@ async def test_within_an_exchange_nothing_else_may_come() -> None:
         assert node.refused == {"unauthenticated": 1}
 
 
+@pytest.mark.rule("KL-22")
+async def test_of_passwords_sent_at_once_only_the_first_is_checked() -> None:
+    async with listening(WHO, users=USERS) as node, await KafkaClient.connect(node.port) as client:
+        await begin(client, "PLAIN")
+        for password in ("wrong", "worse", "secret"):
+            client.send("SaslAuthenticate", 2, AUTHENTICATE.request(auth_bytes=f"\0alice\0{password}".encode()))
+        _, answer = await client.answer("SaslAuthenticate", 2)
+        await refused(client, answer, "Invalid username or password")
+        assert node.server.gate.authentication.failures["password", "wrong password"] == 1
+
+
 @pytest.mark.rule("KL-22", "KL-1")
 async def test_with_access_control_a_stranger_who_may_do_nothing_gets_nothing_before_it_says_who_it_is() -> None:
     access = Access(["User:alice"])

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
-from tests.integration.scenarios.wire import Wire
+from tests.integration.scenarios.wire import Connect, Wire
 from tests.support.node import KAFKA, QUICK, Cluster, Clusters
 
 
@@ -28,13 +28,19 @@ def kafka_cluster(clusters: Clusters) -> Cluster:
     return clusters.of(KAFKA)
 
 
+@pytest.fixture
+def wire_to() -> Connect:
+    """How a test gets a client of a cluster; the same tests have another kind at the Kafka listener."""
+    return lambda cluster: Wire(cluster.bootstrap, cluster.internal)
+
+
 @pytest_asyncio.fixture
-async def wire(cluster: Cluster) -> AsyncIterator[Wire]:
-    async with Wire(cluster.bootstrap, cluster.internal) as made:
+async def wire(cluster: Cluster, wire_to: Connect) -> AsyncIterator[Wire]:
+    async with wire_to(cluster) as made:
         yield made
 
 
 @pytest_asyncio.fixture
-async def kafka(kafka_cluster: Cluster) -> AsyncIterator[Wire]:
-    async with Wire(kafka_cluster.bootstrap, kafka_cluster.internal) as made:
+async def kafka(kafka_cluster: Cluster, wire_to: Connect) -> AsyncIterator[Wire]:
+    async with wire_to(kafka_cluster) as made:
         yield made

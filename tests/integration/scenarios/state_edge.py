@@ -154,7 +154,7 @@ def _refusal(method: Method[Any, Any], request: Any, code: int, only: int | None
 
 @asynccontextmanager
 async def cluster_with_an_edge(
-    roles: str = "group_coordinator,partition_leader",
+    *options: str, roles: str = "group_coordinator,partition_leader"
 ) -> AsyncIterator[tuple[Cluster, StateEdge]]:
     """A node that coordinates groups and leads partitions, or has other roles, and a share coordinator beyond the
     edge."""
@@ -164,7 +164,7 @@ async def cluster_with_an_edge(
     for service in (_CLUSTER, _STATE):
         server.add(service, edge)
     profile = {**QUICK, "persister.operation.timeout.ms": str(WRITING_MS)}
-    with Cluster({**profile, "node.roles": roles}) as cluster:
+    with Cluster({**profile, "node.roles": roles}, *options) as cluster:
         own = {
             **profile,
             "node.name": "state",

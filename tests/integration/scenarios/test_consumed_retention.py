@@ -15,7 +15,7 @@ from kip932.api.v1 import list_offsets_pb2 as list_pb
 from kip932.ids import OFFSET_EARLIEST
 from tests.integration.scenarios.group_changes import alter, altered, delete_groups, emptied, leave
 from tests.integration.scenarios.sessions import ACCEPT, Session, part
-from tests.integration.scenarios.wire import Wire, attempts
+from tests.integration.scenarios.wire import Connect, Wire, attempts
 from tests.support.node import QUICK, Cluster, unique
 
 pytestmark = pytest.mark.asyncio
@@ -25,17 +25,23 @@ CONSUMED = {"sharegroups.retention": "consumed"}
 RESOURCE_TOPIC = 2
 
 
+#: Frequent rounds of retention.
+FREQUENT = {
+    **QUICK,
+    "sharegroups.retention.consumed.interval.ms": "100",
+    "group.share.auto.offset.reset": "earliest",
+}
+
+
 @pytest.fixture(scope="module")
 def own() -> Iterator[Cluster]:
-    """A cluster whose retention rounds are frequent."""
-    settings = {"sharegroups.retention.consumed.interval.ms": "100", "group.share.auto.offset.reset": "earliest"}
-    with Cluster({**QUICK, **settings}) as running:
+    with Cluster(FREQUENT) as running:
         yield running
 
 
 @pytest_asyncio.fixture
-async def quick(own: Cluster) -> AsyncIterator[Wire]:
-    async with Wire(own.bootstrap, own.internal) as made:
+async def quick(own: Cluster, wire_to: Connect) -> AsyncIterator[Wire]:
+    async with wire_to(own) as made:
         yield made
 
 
@@ -230,9 +236,9 @@ async def test_a_value_that_does_not_exist_is_refused_with_those_that_do(quick: 
 
 
 @pytest.mark.rule("CM-160")
-async def test_after_a_restart_log_and_groups_go_on_where_they_were(own: Cluster) -> None:
+async def test_after_a_restart_log_and_groups_go_on_where_they_were(own: Cluster, wire_to: Connect) -> None:
     topic, group = unique("jobs"), unique("g")
-    async with Wire(own.bootstrap, own.internal) as wire:
+    async with wire_to(own) as wire:
         topic_id = await wire.create_topic(topic, configs=CONSUMED)
         session = await member(wire, group, topic, topic_id)
         await session.open()
@@ -241,7 +247,7 @@ async def test_after_a_restart_log_and_groups_go_on_where_they_were(own: Cluster
         await until_begins(wire, topic_id, 10)
     own.node.stop()
     own.start()
-    async with Wire(own.bootstrap, own.internal) as wire:
+    async with wire_to(own) as wire:
         await wire._until_served(topic, topic_id, 0, 1)
         assert await begins(wire, topic_id) == 10
         assert await wire.produce(topic_id, 2) == 10

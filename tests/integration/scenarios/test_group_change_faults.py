@@ -36,7 +36,7 @@ NOT_THERE = errors.GroupIdNotFoundError.code
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def edged() -> AsyncIterator[tuple[Cluster, StateEdge]]:
     """The coordinators of groups run as separate processes, so that one can be killed."""
-    async with cluster_with_an_edge("partition_leader") as made:
+    async with cluster_with_an_edge(roles="partition_leader") as made:
         yield made
 
 

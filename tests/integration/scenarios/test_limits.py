@@ -22,12 +22,18 @@ from tests.support.node import QUICK, Cluster, unique
 LIMIT = errors.ShareSessionLimitReachedError.code
 
 
+#: A limit of two sessions and two members, and production's default for where groups start, which `up` changes.
+TWO_SESSIONS = {
+    **QUICK,
+    "group.share.max.share.sessions": "2",
+    "group.share.max.size": "2",
+    "group.share.auto.offset.reset": "latest",
+}
+
+
 @pytest.fixture(scope="module")
 def two_sessions() -> Iterator[Cluster]:
-    """A cluster with a limit of two sessions and two members, and with production's default for where groups start,
-    which `up` changes."""
-    limits = {"group.share.max.share.sessions": "2", "group.share.max.size": "2"}
-    with Cluster({**QUICK, **limits, "group.share.auto.offset.reset": "latest"}) as cluster:
+    with Cluster(TWO_SESSIONS) as cluster:
         yield cluster
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NamedTuple, Self
 
 from kip932 import errors
@@ -36,6 +36,7 @@ from kip932.internal.v1 import read_share_group_state_summary_pb2 as summary_pb
 from kip932.internal.v1 import share_coordinator_service_pb2 as state_pb
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import Method, TransportError, service_methods
+from tests.support.node import Cluster
 
 BOUND_S = 30
 CALL_S = 20
@@ -320,6 +321,10 @@ class Wire:
         found = answer.groups[0].topics[0].partitions[0]
         assert found.error_code == 0, found.error_message
         return found.start_offset, found.lag
+
+
+#: How a test gets a client of a cluster.
+Connect = Callable[[Cluster], Wire]
 
 
 def batches_of(found: Any) -> Batches:

@@ -9,6 +9,7 @@ from tests.simulation.mutants.changes import CHANGES
 from tests.simulation.mutants.clocks import CLOCKS
 from tests.simulation.mutants.consumption import CONSUMPTION
 from tests.simulation.mutants.delays import DELAYS
+from tests.simulation.mutants.kafka_listener import KAFKA_LISTENER
 from tests.simulation.mutants.letters import LETTERS
 from tests.simulation.mutants.lost_members import LOST_MEMBERS
 from tests.simulation.mutants.moves import MOVES
@@ -24,5 +25,5 @@ from tests.simulation.mutants.wiring import WIRING
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *SCHEDULES, *CHANGES, *LETTERS, *TRANSACTIONS, *CONSUMPTION, *WIRING, *PARTS, *SHARE_PARTITION, *LOST_MEMBERS,
-    *DELAYS, *REMOVED_MEMBERS, *CLOCKS, *ACCESS, *MOVES, *RIGHTS, *REASONS,
+    *DELAYS, *REMOVED_MEMBERS, *CLOCKS, *ACCESS, *MOVES, *RIGHTS, *REASONS, *KAFKA_LISTENER,
 )  # fmt: skip

@@ -12,6 +12,7 @@ from kafka_listener.calls import STREAMS_MAX, Calls, Served, Streams
 from kafka_listener.ports import Making
 from kip932.acls import Operation, ResourceType
 from kip932.api.v1.cluster_service_pb2 import DESCRIPTOR as CLUSTER
+from kip932.api.v1.delete_records_pb2 import DeleteRecordsRequest, DeleteRecordsResponse
 from kip932.api.v1.metadata_pb2 import MetadataRequest, MetadataResponse
 from kip932.api.v1.partition_leader_service_pb2 import DESCRIPTOR as LEADER
 from kip932.api.v1.produce_pb2 import ProduceRequest, ProduceResponse, ProduceStreamResponse
@@ -68,6 +69,10 @@ class Node:
             raise self.error
         context.require(ResourceType.TOPIC, "jobs")
         return MetadataResponse(cluster_id=context.client_id)
+
+    async def delete_records(self, request: DeleteRecordsRequest, context: CallContext) -> DeleteRecordsResponse:
+        context.require(ResourceType.TOPIC, "jobs")
+        return DeleteRecordsResponse()
 
     async def produce_stream(self, stream: Any) -> None:
         self.streams.append("produce begins")
@@ -147,6 +152,18 @@ async def test_a_call_has_the_rights_that_its_rpc_needs() -> None:
     with pytest.raises(TopicAuthorizationFailedError, match="DESCRIBE"):
         await refused.calls.call("metadata", MetadataRequest())
     assert refused.calls.context.may(ResourceType.TOPIC, "jobs", Operation.READ) is False
+
+
+@pytest.mark.rule("KL-5")
+async def test_each_call_of_a_connection_has_the_rights_of_its_own_rpc() -> None:
+    refused = Fixture(Node(), Access())
+    for rpc, request, operation in (
+        ("metadata", MetadataRequest(), "DESCRIBE"),
+        ("delete_records", DeleteRecordsRequest(), "DELETE"),
+        ("metadata", MetadataRequest(), "DESCRIBE"),
+    ):
+        with pytest.raises(TopicAuthorizationFailedError, match=operation):
+            await refused.calls.call(rpc, request)
 
 
 @pytest.mark.rule("KL-5")

@@ -10,7 +10,7 @@ from kip932 import errors
 from kip932.api.v1 import describe_configs_pb2 as describe_pb
 from kip932.api.v1 import incremental_alter_configs_pb2 as alter_pb
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP
-from tests.integration.scenarios.wire import Wire
+from tests.integration.scenarios.wire import Connect, Wire
 from tests.support.node import KAFKA, Clusters, unique
 
 pytestmark = pytest.mark.asyncio
@@ -62,8 +62,8 @@ async def _configs(wire: Wire, kind: int, name: str) -> dict[str, Any]:
         (INTERVAL, "0", NONE), (INTERVAL, "15000", NONE), (INTERVAL, "15001", CONFIG), (INTERVAL, "-1", CONFIG),
     ],
 )  # fmt: skip
-async def test_values(clusters: Clusters, name: str, value: str, code: int) -> None:
-    async with Wire(clusters.of(PLAIN).bootstrap) as wire:
+async def test_values(clusters: Clusters, wire_to: Connect, name: str, value: str, code: int) -> None:
+    async with wire_to(clusters.of(PLAIN)) as wire:
         found, message = await _alter(wire, unique("g"), (name, SET, value))
     assert (found, not message) == (code, code == NONE)
     assert code == NONE or name in message
@@ -88,9 +88,9 @@ async def test_values(clusters: Clusters, name: str, value: str, code: int) -> N
         ([(LOCK, 9, "5000")], REQUEST, "operation 9"),
     ],
 )
-async def test_changes(clusters: Clusters, changes: list[Change], code: int, says: str) -> None:
+async def test_changes(clusters: Clusters, wire_to: Connect, changes: list[Change], code: int, says: str) -> None:
     group = unique("g")
-    async with Wire(clusters.of(PLAIN).bootstrap) as wire:
+    async with wire_to(clusters.of(PLAIN)) as wire:
         found, message = await _alter(wire, group, *changes)
         assert (found, says in message) == (code, True), message
         stored = (await _configs(wire, RESOURCE_GROUP, group))[LOCK].value
@@ -98,9 +98,9 @@ async def test_changes(clusters: Clusters, changes: list[Change], code: int, say
         assert stored == (asked[0] if code == NONE and asked else "30000"), "all of it, or nothing"
 
 
-async def test_groups_without_a_name_the_same_resource_twice_and_trials(clusters: Clusters) -> None:
+async def test_groups_without_a_name_the_same_resource_twice_and_trials(clusters: Clusters, wire_to: Connect) -> None:
     group = unique("g")
-    async with Wire(clusters.of(PLAIN).bootstrap) as wire:
+    async with wire_to(clusters.of(PLAIN)) as wire:
         code, message = await _alter(wire, "", (LOCK, SET, "5000"))
         assert (code, message) == (REQUEST, "Default group resources are not allowed.")
         assert (await _alter(wire, "   ", (LOCK, SET, "5000")))[0] == NONE
@@ -114,8 +114,8 @@ async def test_groups_without_a_name_the_same_resource_twice_and_trials(clusters
         assert (await _configs(wire, RESOURCE_GROUP, group))[LOCK].value == "30000"
 
 
-async def test_the_configs_that_a_group_has(clusters: Clusters) -> None:
-    async with Wire(clusters.of(PLAIN).bootstrap) as wire:
+async def test_the_configs_that_a_group_has(clusters: Clusters, wire_to: Connect) -> None:
+    async with wire_to(clusters.of(PLAIN)) as wire:
         found = await _configs(wire, RESOURCE_GROUP, unique("g"))
     newer = {"share.assignor.offload.enable"}
     newer |= {f"sharegroups.errors.deadletterqueue.{name}" for name in ("failure", "waiting.max")}  # PL-902
@@ -125,10 +125,10 @@ async def test_the_configs_that_a_group_has(clusters: Clusters) -> None:
     assert all(name.startswith(("share.", "errors.")) for name in found.keys() - newer)
 
 
-async def test_the_share_configs_of_the_broker_and_their_defaults(clusters: Clusters) -> None:
+async def test_the_share_configs_of_the_broker_and_their_defaults(clusters: Clusters, wire_to: Connect) -> None:
     """Every config that Kafka 4.4.0 lists, with its defaults; `snapshot.update.records.per.snapshot` is 500 there
     [SR-14]."""
-    async with Wire(clusters.of({}).bootstrap) as wire:
+    async with wire_to(clusters.of({})) as wire:
         found = await _configs(wire, RESOURCE_BROKER, "")
     wanted = {
         "errors.deadletterqueue.auto.create.topics.enable": "false",

@@ -106,7 +106,7 @@ async def test_groups_as_they_are_described(wire: Wire) -> None:
     (nameless,) = await _group(wire, "")
     assert nameless.error_code == BAD_GROUP
     session, _ = await fx_rpc(wire)
-    (found,) = await _group(wire, session.group, session.group)  # Kafka returns one entry per occurrence
+    (found,) = await _group(wire, session.group)
     assert found.group_state == "Stable"
     assert (found.assignor_name, found.group_epoch) == ("shared", found.assignment_epoch)  # Kafka: simple (GC-58)
     (member,) = found.members
@@ -115,6 +115,13 @@ async def test_groups_as_they_are_described(wire: Wire) -> None:
     assert (await wire.heartbeat(session.group, session.member, -1)).error_code == NONE
     (empty,) = await _group(wire, session.group)
     assert (empty.group_state, list(empty.members)) == ("Empty", [])
+
+
+async def test_a_group_that_is_named_twice_has_one_entry(wire: Wire) -> None:
+    """Kafka returns one entry per occurrence."""
+    session, _ = await fx_rpc(wire)
+    (found,) = await _group(wire, session.group, session.group)
+    assert found.group_id == session.group
 
 
 @pytest.mark.rule("GC-131")

@@ -9,7 +9,7 @@ import pytest
 from kip932 import errors
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatResponse
 from tests.integration.scenarios.sessions import Session, acquired
-from tests.integration.scenarios.wire import Wire, assigned, attempts
+from tests.integration.scenarios.wire import Connect, Wire, assigned, attempts
 from tests.support.node import KAFKA, Clusters, unique
 
 pytestmark = pytest.mark.asyncio
@@ -102,9 +102,9 @@ async def test_subscriptions_that_change(kafka: Wire) -> None:
 
 
 @pytest.mark.rule("GC-21", "OP-15")
-async def test_a_full_group(clusters: Clusters) -> None:
+async def test_a_full_group(clusters: Clusters, wire_to: Connect) -> None:
     cluster = clusters.of({**KAFKA, "group.share.max.size": "2", "group.share.max.share.sessions": "2"})
-    async with Wire(cluster.bootstrap, cluster.internal) as wire:
+    async with wire_to(cluster) as wire:
         topic, group = unique("t"), unique("g")
         for member in ("a", "b"):
             assert (await wire.heartbeat(group, member, 0, [topic])).error_code == NONE

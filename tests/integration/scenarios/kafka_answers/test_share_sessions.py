@@ -11,7 +11,7 @@ from kip932 import errors
 from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest
 from kip932.api.v1.share_stream_pb2 import ShareStreamRequest
 from tests.integration.scenarios.sessions import ACCEPT, Session, acquired, another, fx_rpc, part
-from tests.integration.scenarios.wire import METHODS, Wire, attempts
+from tests.integration.scenarios.wire import METHODS, Connect, Wire, attempts
 from tests.support.node import QUICK, Clusters, unique
 
 pytestmark = pytest.mark.asyncio
@@ -121,9 +121,11 @@ async def test_acknowledgements_on_a_partition_outside_the_session_bring_it_in(w
 
 
 @pytest.mark.rule("PL-506")
-async def test_a_session_too_many_is_refused_after_the_wait_and_pushes_no_other_out(clusters: Clusters) -> None:
+async def test_a_session_too_many_is_refused_after_the_wait_and_pushes_no_other_out(
+    clusters: Clusters, wire_to: Connect
+) -> None:
     cluster = clusters.of({**QUICK, "group.share.max.size": "2", "group.share.max.share.sessions": "2"})
-    async with Wire(cluster.bootstrap, cluster.internal) as wire:
+    async with wire_to(cluster) as wire:
         session, topic = await fx_rpc(wire)
         second = await another(session, topic)
         await second.fetch(epoch=0, wait_ms=0)
