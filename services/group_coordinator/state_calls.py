@@ -2,7 +2,8 @@
 
 An order comes only after its records are durable (GC-24i). Its outcome may be late or lost: the shard recognises an old
 outcome by its attempt number (GC-76a), and uses its lists to retry an order without an outcome (GC-72, OP-6). So this
-module only remembers which requests wait, and cancelling a call is always safe.
+module only remembers which requests wait, and cancelling a call is always safe. It puts calls in order in one case:
+state is deleted only after the calls that initialise it have ended (GC-99).
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class StateCalls:
         self._expired = expired
         self._slots = asyncio.Semaphore(CONCURRENT_CALLS)
         self._tasks: dict[asyncio.Task[None], int] = {}
+        #: The initialisations that wait or run, by group.
+        self._initializing: dict[str, dict[asyncio.Task[None], c.InitializeState]] = {}
 
     def run(self, shard: int, effects: Sequence[object]) -> None:
         """Start the orders of one durable decision. Never blocks, never raises."""
@@ -78,8 +81,11 @@ class StateCalls:
                 busy = CoordinatorNotAvailableError("too many calls about share state already wait here; try again")
                 self._outcomes.failed(_call_id(effect), busy)
                 continue
-            task = asyncio.get_running_loop().create_task(self._guarded(shard, effect))
+            before = self._that_initialize(effect) if isinstance(effect, c.DeleteState) else []
+            task = asyncio.get_running_loop().create_task(self._guarded(shard, effect, before))
             self._tasks[task] = shard
+            if isinstance(effect, c.InitializeState):
+                self._initializing.setdefault(effect.group_id, {})[task] = effect
             task.add_done_callback(partial(self._over, effect))
 
     def drop(self, shard: int) -> None:
@@ -97,14 +103,30 @@ class StateCalls:
 
     def _over(self, effect: object, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
+        if isinstance(effect, c.InitializeState):
+            of_group = self._initializing[effect.group_id]
+            del of_group[task]
+            if not of_group:
+                del self._initializing[effect.group_id]
         if task.cancelled():
             moved = NotCoordinatorError("the group is moving to another node; repeat the call there")
             self._outcomes.failed(_call_id(effect), moved)
 
-    async def _guarded(self, shard: int, effect: object) -> None:
+    def _that_initialize(self, order: c.DeleteState) -> list[asyncio.Task[None]]:
+        """Return the calls that initialise some of the state to delete. Such a call may still be repeated (GC-74), and
+        then creates the state again although it was deleted (GC-99)."""
+        calls = self._initializing.get(order.group_id, {})
+        deleted = frozenset(order.partitions) if calls else frozenset()
+        return [task for task, call in calls.items() if not deleted.isdisjoint(dict(call.partitions))]
+
+    async def _guarded(self, shard: int, effect: object, before: Collection[asyncio.Task[None]] = ()) -> None:
+        """Carry out an order once the calls `before` have ended; they hold slots, so it takes its own after them."""
         try:
-            async with asyncio.timeout(ADMIN_ORDER_S if _attempt(effect) else None), self._slots:
-                await self._perform(shard, effect)
+            async with asyncio.timeout(ADMIN_ORDER_S if _attempt(effect) else None):
+                if before:
+                    await asyncio.wait(before)
+                async with self._slots:
+                    await self._perform(shard, effect)
         except KafkaError as error:
             log.info(
                 "state_call_outcome_unrecorded",

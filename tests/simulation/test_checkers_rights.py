@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import pytest
 
-from kip932.errors import GroupAuthorizationFailedError
+from kip932.errors import GroupAuthorizationFailedError, InvalidRecordStateError, NetworkError
+from kip932.ids import ACK_ACCEPT, ACK_REJECT, ACK_RELEASE, ACK_RENEW
 from tests.simulation.checkers.rights import Rights
 from tests.simulation.connection_events import PrincipalKnown, RightsSeen
 from tests.simulation.history import (
+    AckBatchSeen,
     Administered,
     FaultStruck,
     HeartbeatAnswered,
     ProcessChanged,
     SessionAnswered,
     SessionAsked,
+    SessionEnded,
 )
 from tests.simulation.made import TOPIC, Made, found
 from tests.simulation.rights import GUEST
@@ -94,6 +97,48 @@ def test_what_is_held_comes_back(taken: tuple[str, str]) -> None:
     assert not found(Rights(), made.later(501))
 
 
+@pytest.mark.rule("INV-23", "PL-531", "PL-508")
+def test_what_was_acknowledged_is_held_no_more() -> None:
+    """Nothing is released when the rights change: the session has ended, and it had forgotten the partition."""
+
+    def acknowledged(*batches: AckBatchSeen, code: int = 0) -> list[str]:
+        made = Kept()
+        made.locks("A", 1, 3, lock_ms=5_000)
+        made.does(made.asks("A", *batches), code)
+        return found(Rights(), made.allows().later(501))
+
+    assert not acknowledged((1, 1, (ACK_ACCEPT,)), (2, 3, (ACK_RELEASE, ACK_REJECT)))
+    assert not acknowledged((1, 3, (ACK_RELEASE,)), code=NetworkError.code), "the outcome is unknown"
+    assert acknowledged((1, 2, (ACK_RELEASE,))) == WRONG, "not all of it"
+    assert acknowledged((1, 3, (ACK_RELEASE,)), code=InvalidRecordStateError.code) == WRONG
+    assert acknowledged((1, 3, (ACK_RENEW,))) == WRONG
+    made = Kept()
+    made.locks("A", 1, lock_ms=5_000).settles("B", 1)
+    assert found(Rights(), made.allows().later(501)) == WRONG, "by another member"
+
+
+@pytest.mark.rule("INV-23", "PL-531", "PL-326")
+@pytest.mark.parametrize(("renewed_ms", "expected"), [(400, []), (5_000, WRONG)])
+def test_a_renewed_lock_ends_by_its_renewal(renewed_ms: int, expected: list[str]) -> None:
+    made = Kept()
+    made.locks("A", 1, lock_ms=1_000)
+    made.at(100)
+    made.does(made.asks("A", (1, 1, (ACK_RENEW,))), lock_ms=renewed_ms)
+    assert found(Rights(), made.allows().later(700)) == expected
+
+
+@pytest.mark.rule("INV-23", "PL-531", "PL-508", "PL-520")
+def test_what_a_session_had_forgotten_waits_for_its_time_when_it_has_ended() -> None:
+    def ended(group_id: str, member_id: str) -> list[str]:
+        made = Kept()
+        made.locks("A", 1, lock_ms=5_000)
+        made.add(SessionEnded, 1, group_id, member_id)
+        return found(Rights(), made.allows().later(501))
+
+    assert not ended("g", "A")
+    assert ended("g", "B") == ended("other", "A") == WRONG
+
+
 @pytest.mark.rule("INV-23", "PL-531")
 def test_what_was_locked_on_the_way_comes_back_too() -> None:
     made = Kept().allows()
@@ -103,6 +148,10 @@ def test_what_was_locked_on_the_way_comes_back_too() -> None:
     made.locks("A", 1, lock_ms=5_000)
     made.gives_back("A", (1, 1))
     assert not found(Rights(), made.later(501))
+    made = Kept().allows()
+    made.locks("A", 1, 2, lock_ms=5_000)
+    made.gives_back("A", (1, 1))
+    assert found(Rights(), made.later(501)) == WRONG, "only a part of it"
 
 
 @pytest.mark.rule("INV-23", "PL-531")

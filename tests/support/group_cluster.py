@@ -49,8 +49,8 @@ KAFKA = GroupCoordinatorConfig(shards=3, fast_first_assignment=False)
 
 @dataclass
 class ShareStates:
-    """The share coordinator. `refuse` makes calls for a partition fail, `gate` holds every call. `delayed_asked`: the
-    instants of the requests for delayed records."""
+    """The share coordinator. `refuse` makes calls for a partition fail, `gate` holds every call, and one of `gates` the
+    calls of its kind. `delayed_asked`: the instants of the requests for delayed records."""
 
     states: dict[tuple[str, TopicIdPartition], StateSummary] = field(default_factory=dict)
     refuse: dict[TopicIdPartition, PersisterError] = field(default_factory=dict)
@@ -58,6 +58,7 @@ class ShareStates:
     broken: Exception | None = None
     delayed_asked: list[int] = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
+    gates: dict[str, asyncio.Event] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.gate.set()
@@ -117,6 +118,8 @@ class ShareStates:
     async def _called(self, what: str, group_id: str) -> None:
         self.calls.append((what, group_id))
         await self.gate.wait()
+        if (of_kind := self.gates.get(what)) is not None:
+            await of_kind.wait()
         if self.broken is not None:
             raise self.broken
 

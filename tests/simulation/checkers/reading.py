@@ -27,7 +27,7 @@ from tests.simulation.history import (
     Share,
     StateBatchSeen,
 )
-from tests.simulation.leader_events import AckDone, GivenBack, Locked, ReasonsGiven
+from tests.simulation.leader_events import AckDone, GivenBack, Locked, ObjectDropped, ReasonsGiven
 
 #: A range longer than any window of a simulated group spans a hole left by a lost tail (CM-47).
 RANGE_MAX: Final = 5_000
@@ -50,7 +50,7 @@ class StateKey(NamedTuple):
     state_epoch: int
 
 
-def object_of(event: Locked | AckDone | GivenBack | Acquired) -> ObjectKey:
+def object_of(event: Locked | AckDone | GivenBack | Acquired | ObjectDropped) -> ObjectKey:
     """Return the key of the share-partition object that an event concerns."""
     return event.process, event.incarnation, event.object_id
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from kip932.errors import GroupAuthorizationFailedError
-from kip932.ids import EPOCH_LEAVE
+from kip932.ids import ACK_RENEW, EPOCH_LEAVE
 from tests.simulation.checkers import Violation
 from tests.simulation.checkers.causes import TopicNames
-from tests.simulation.checkers.reading import RequestKey, request_of
+from tests.simulation.checkers.reading import REFUSALS, RequestKey, object_of, offsets, request_of, typed
 from tests.simulation.checkers.undisturbed import Running, Undisturbed
 from tests.simulation.connection_events import PrincipalKnown, RightsSeen
 from tests.simulation.final import Final as FinalState
@@ -23,7 +24,7 @@ from tests.simulation.history import (
     SessionEnded,
     Share,
 )
-from tests.simulation.leader_events import GivenBack, Locked, ObjectDropped
+from tests.simulation.leader_events import AckDone, GivenBack, Locked, ObjectDropped
 from tests.simulation.member_events import MemberRemoved
 
 RULE: Final = "INV-23"
@@ -39,6 +40,40 @@ def _life(event: Event) -> Life:
     return event.process, getattr(event, "incarnation", 0)
 
 
+@dataclass(slots=True, eq=False)
+class _Held:
+    """A range that a guest has locked. `until`: the offsets of it that it still holds, and when each lock runs out."""
+
+    given: Locked
+    until: dict[int, int]
+
+    def gives_back(self, ranges: Iterable[tuple[int, int]] | None) -> None:
+        """End the locks on these ranges, or on all of it."""
+        if ranges is None:
+            self.until.clear()
+            return
+        for first, last in ranges:
+            for offset in offsets(first, last):
+                self.until.pop(offset, None)
+
+    def settles(self, event: AckDone) -> None:
+        """Apply a completed acknowledgement: a renewal extends the lock, every other type ends it, and an unknown
+        outcome may have ended it (PL-707). A refused one has no effect."""
+        if event.code in REFUSALS:
+            return
+        for offset, kind in typed(event.batches):
+            if offset not in self.until:
+                continue
+            if kind == ACK_RENEW and not event.code:
+                self.until[offset] = event.begun_ms + event.lock_ms
+            else:
+                del self.until[offset]
+
+    def after(self, at_ms: int) -> list[int]:
+        """Return the offsets that it still holds after a time."""
+        return [offset for offset, until_ms in self.until.items() if until_ms > at_ms]
+
+
 class Rights:
     """What members with a principal are given, hold and wait for, beside what they may read at that time."""
 
@@ -51,8 +86,8 @@ class Rights:
         if not guests:
             return
         leaders = _Leaders(history, guests)
-        kinds = (RightsSeen, Acquired, Locked, GivenBack, ObjectDropped, SessionAsked, SessionAnswered, SessionEnded)
-        for event in history.of(*kinds):
+        locks = (Acquired, Locked, AckDone, GivenBack, ObjectDropped)
+        for event in history.of(RightsSeen, *locks, SessionAsked, SessionAnswered, SessionEnded):
             yield from leaders.late(event.at_ms)
             yield from leaders.note(event)
         yield from leaders.late(history.events[-1].at_ms)
@@ -67,11 +102,11 @@ class _Leaders:
         self._names = TopicNames(history)
         self._running = Running(history)
         self._seen: dict[Life, RightsSeen] = {}
-        self._locks: dict[Locked, None] = {}
+        self._locks: dict[_Held, None] = {}
         self._fetches: dict[RequestKey, SessionAsked] = {}
         self._sessions: set[tuple[Life, str, str]] = set()
         #: The time since which each of these has had to end.
-        self._over: dict[Locked | SessionAsked, int] = {}
+        self._over: dict[_Held | SessionAsked, int] = {}
 
     def note(self, event: Event) -> Iterator[Violation]:
         if isinstance(event, RightsSeen):
@@ -79,11 +114,8 @@ class _Leaders:
         elif isinstance(event, Acquired):
             yield from self._acquired(event)
         elif isinstance(event, Locked):
-            if event.member_id in self._guests:
-                self._locks[event] = None
-                if not self._may_read(_life(event), event.share):
-                    self._over[event] = event.at_ms
-        elif isinstance(event, GivenBack | ObjectDropped):
+            self._locked(event)
+        elif isinstance(event, AckDone | GivenBack | ObjectDropped):
             self._returned(event)
         elif isinstance(event, SessionAsked):
             yield from self._asked(event)
@@ -98,14 +130,13 @@ class _Leaders:
             if since_ms + _FREED_MS >= now_ms:
                 continue
             del self._over[each]
-            if not self._running.through(each.process, since_ms, since_ms + _FREED_MS):
+            event = each.given if isinstance(each, _Held) else each
+            if not self._running.through(event.process, since_ms, since_ms + _FREED_MS):
                 continue
-            if isinstance(each, Locked):
-                if each.at_ms + each.lock_ms > since_ms + _FREED_MS:
-                    what = f"still holds {each.share} {each.first_offset} to {each.last_offset}"
-                    yield self._kept(each, since_ms, what)
-            else:
-                yield self._kept(each, since_ms, f"still waits for its fetch {each.request}")
+            if not isinstance(each, _Held):
+                yield self._kept(event, since_ms, f"still waits for its fetch {event.request}")
+            elif left := each.after(since_ms + _FREED_MS):
+                yield self._kept(event, since_ms, f"still holds {each.given.share} {min(left)} to {max(left)}")
 
     def _kept(self, event: Locked | SessionAsked, since_ms: int, what: str) -> Violation:
         sentence = (
@@ -117,13 +148,13 @@ class _Leaders:
         life = _life(event)
         self._seen[life] = event
         for lock in self._locks:
-            if _life(lock) == life:
-                self._judge(lock, event.at_ms, self._may_read(life, lock.share))
+            if _life(lock.given) == life:
+                self._judge(lock, event.at_ms, self._may_read(life, lock.given.share))
         for asked in self._fetches.values():
             if _life(asked) == life:
                 self._judge(asked, event.at_ms, asked.group_id in event.groups)
 
-    def _judge(self, each: Locked | SessionAsked, at_ms: int, allowed: bool) -> None:
+    def _judge(self, each: _Held | SessionAsked, at_ms: int, allowed: bool) -> None:
         if allowed:
             self._over.pop(each, None)
         else:
@@ -143,17 +174,35 @@ class _Leaders:
                 (*named, event),
             )
 
-    def _returned(self, event: GivenBack | ObjectDropped) -> None:
-        ranges = event.ranges if isinstance(event, GivenBack) else None
-        for lock in list(self._locks):
-            same = (_life(lock), lock.object_id) == (_life(event), event.object_id)
-            if isinstance(event, GivenBack):
-                same = same and lock.member_id == event.member_id
-            if same and (ranges is None or (lock.first_offset, lock.last_offset) in ranges):
-                del self._locks[lock]
-                self._end(lock)
+    def _locked(self, event: Locked) -> None:
+        if event.member_id not in self._guests:
+            return
+        until_ms = event.at_ms + event.lock_ms
+        held = _Held(event, dict.fromkeys(offsets(event.first_offset, event.last_offset), until_ms))
+        self._locks[held] = None
+        if not self._may_read(_life(event), event.share):
+            self._over[held] = event.at_ms
 
-    def _end(self, each: Locked | SessionAsked | None) -> None:
+    def _returned(self, event: AckDone | GivenBack | ObjectDropped) -> None:
+        for lock in list(self._locks):
+            if object_of(lock.given) != object_of(event):
+                continue
+            if isinstance(event, ObjectDropped):
+                lock.gives_back(None)
+            elif lock.given.member_id != event.member_id:
+                continue
+            elif isinstance(event, AckDone):
+                lock.settles(event)
+            else:
+                lock.gives_back(event.ranges)
+            self._drop_ended(lock)
+
+    def _drop_ended(self, lock: _Held) -> None:
+        if not lock.until:
+            del self._locks[lock]
+            self._end(lock)
+
+    def _end(self, each: _Held | SessionAsked | None) -> None:
         if each is not None:
             self._over.pop(each, None)
 
@@ -178,6 +227,10 @@ class _Leaders:
         for request, asked in list(self._fetches.items()):
             if (_life(asked), asked.group_id, asked.member_id) == names:
                 self._end(self._fetches.pop(request))
+        for lock in list(self._locks):  # what it had forgotten is not released: it waits for its time (PL-508)
+            if (_life(lock.given), lock.given.share.group_id, lock.given.member_id) == names:
+                lock.gives_back(None)
+                self._drop_ended(lock)
 
 
 def _leaves(history: History, guests: set[str]) -> Iterator[Violation]:

@@ -11,13 +11,17 @@ from structlog.testing import capture_logs
 from group_coordinator.core import commands as c
 from group_coordinator.core.group import Group
 from group_coordinator.core.shard import GroupShard
+from group_coordinator.state_calls import ADMIN_ORDER_S
 from kip932 import errors
 from kip932.ids import TopicIdPartition, shard_index
+from kip932.rpc.transport import TransportError
 from kip932.state_values import StateSummary
 from shard_runtime.record_log.protocol import AppendRefusedError
 from share_persister import PersisterError
+from tests.support.group_admin import delete_groups, delete_offsets, deleted
 from tests.support.group_cluster import GroupCluster, assigned, play
 from tests.support.group_driver import topic_id
+from tests.support.virtual_time import now_s
 
 T = topic_id("t")
 T0, T1 = TopicIdPartition(T, 0), TopicIdPartition(T, 1)
@@ -122,6 +126,68 @@ def test_a_call_under_way_ends_with_its_shard_and_the_next_owner_repeats_it() ->
         await world.heartbeat("m", epoch)
         await asyncio.sleep(0.01)
         assert _states(world) == {T: (0, 1)}
+
+    play(body)
+
+
+@pytest.mark.rule("GC-99", "GC-93", "GC-74")
+@pytest.mark.parametrize("of_group", [True, False])
+def test_state_is_deleted_after_the_calls_that_initialise_it_have_ended(of_group: bool) -> None:
+    async def body(world: GroupCluster) -> None:
+        epoch = await _joined(world)
+        await asyncio.sleep(0.01)
+        world.persister.gates["initialize"] = asyncio.Event()  # as if its share coordinator were moving
+        world.create("t", 3)
+        epoch = (await world.heartbeat("m", epoch)).member_epoch
+        await world.heartbeat("m", -1)
+        world.persister.calls.clear()
+        call = delete_groups(world, "grp") if of_group else delete_offsets(world, ["t"])
+        deletion = asyncio.ensure_future(call)
+        await asyncio.sleep(5)
+        assert world.persister.calls == []
+        world.persister.gates["initialize"].set()
+        await deletion
+        assert world.persister.calls == [("delete", "grp")]
+        assert world.persister.states == {}
+        assert _groups(world).keys() == (set() if of_group else {"grp"})
+
+    play(body)
+
+
+@pytest.mark.rule("GC-99", "GC-108")
+def test_a_deletion_waits_no_longer_than_its_own_bound() -> None:
+    async def body(world: GroupCluster) -> None:
+        world.persister.gates["initialize"] = asyncio.Event()
+        await _joined(world)
+        await world.heartbeat("m", -1)
+        with pytest.raises(TransportError):
+            await delete_groups(world, "grp")  # the caller's own time-out is shorter
+        in_progress = (await delete_groups(world, "grp"))["grp"]
+        assert in_progress.error_code == errors.CoordinatorLoadInProgressError.code
+        await asyncio.sleep(ADMIN_ORDER_S + 1 - now_s())
+        world.persister.gates["initialize"].set()
+        await asyncio.sleep(1)
+        assert world.persister.calls == [("initialize", "grp")]
+        assert (await delete_groups(world, "grp"))["grp"].error_code == 0
+        assert world.persister.states == {}
+
+    play(body)
+
+
+@pytest.mark.rule("GC-99")
+def test_a_deletion_waits_for_no_other_initialisation() -> None:
+    async def body(world: GroupCluster) -> None:
+        epoch = await _joined(world)
+        await asyncio.sleep(0.01)
+        world.persister.gates["initialize"] = asyncio.Event()
+        other = world.create("u", 1)
+        await world.heartbeat("m", epoch, ["t", "u"])
+        await world.heartbeat("m", -1)
+        assert deleted(await delete_offsets(world, ["t"])) == {"t": 0}
+        assert world.persister.states == {}
+        world.persister.gates["initialize"].set()
+        await asyncio.sleep(0.01)
+        assert _states(world) == {other: (0,)}
 
     play(body)
 
