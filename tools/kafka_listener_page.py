@@ -15,6 +15,7 @@ from kafka_listener.messages.apis import APIS, api
 from kafka_listener.offers import Offers
 from kafka_listener.requests.table import HANDLERS
 from shard_runtime.rpc.table import RPCS
+from tools.kafka_transcripts.differences import DIFFERENCES as TOOLS_DIFFER
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "kafka-listener.md"
 _INTRODUCTION: Final = """# The Kafka listener: APIs, versions, and what differs
@@ -23,6 +24,11 @@ Made from the tables of the listener by `make docs`; do not edit. How to use it:
 clients](../howto/kafka-clients.md). These are the keys and versions that ApiVersions lists. A request becomes the RPC
 named beside it, with that RPC's checks, bounds and permissions ([protocol](protocol.md)). A request with another key or
 version closes its connection, as a broker does; clients know from ApiVersions what to leave out.
+"""
+_TOOLS: Final = """## What Kafka's tools print differently
+
+`python -m tools.kafka_transcripts` runs some 150 commands of the tools of Kafka 4.4 against a node and against a
+broker, and compares what they print. Besides ids, times and the words of errors, these differ:
 """
 #: What a connection does for each request besides `call`, and the RPC that this calls.
 _OTHER_CALLS: Final = {"produce": "ProduceStream", "share_fetch": "ShareStream", "share_acknowledge": "ShareStream"}
@@ -51,10 +57,14 @@ DIFFERENCES: Final = (
                "its members hold no records, and at most 30 s later. A broker ends those alone that have not "
                "authenticated again by SASL."),
     Difference("KL-1 (b)", (), "The limit of a request is `rpc.request.max.bytes` for Produce, 1 MiB for all others."),
+    Difference("KL-13 (a)", ("ApiVersions",), "The features are `share.version` and `transaction.version` alone."),
     Difference("KL-21 (a)", ("SaslHandshake",), "PLAIN and OAUTHBEARER, which show the password or token, are offered "
                "with TLS and to clients on the same machine alone."),
     Difference("KL-43 (a)", ("Metadata",), "Brokers are the nodes that have the listener; the controller is the asked "
                "node. Replicas and in-sync replicas are the leader alone, since the store replicates."),
+    Difference("KL-43 (c)", ("Metadata", "DescribeTopicPartitions", "DescribeShareGroupOffsets"), "Leader epochs are "
+               "seconds since 2026; a broker's begin at 0 and grow by 1."),
+    Difference("KL-43 (d)", ("Metadata",), "There are no internal topics."),
     Difference("KL-45", ("Metadata",), "No topic is created on the way, whatever `allow_auto_topic_creation` says."),
     Difference("KL-46 (a)", ("FindCoordinator",), "Keys of share-partitions (type 2) get INVALID_REQUEST: only brokers "
                "ask for them."),
@@ -87,6 +97,13 @@ DIFFERENCES: Final = (
                "refuses all of the request. A topic that is named twice is deleted, and answered twice."),
     Difference("KL-60", ("DescribeConfigs", "IncrementalAlterConfigs"), "For topics, brokers and groups; loggers (8) "
                "and client metrics (16) get INVALID_REQUEST."),
+    Difference("KL-60 (a)", ("DescribeConfigs", "IncrementalAlterConfigs"), "Topics, brokers and groups have the "
+               "configs that mean something here, and this project's own; others, such as `segment.ms` of a topic, get "
+               "INVALID_CONFIG. The default of a topic's config has the config's name among the synonyms, not the "
+               "broker's."),
+    Difference("KL-73 (a)", ("DescribeShareGroupOffsets",), "The start offset is that of the first record that is not "
+               "finished; a broker's lags one write."),
+    Difference("KL-73 (b)", ("AlterShareGroupOffsets",), "It raises the group's epoch; a 4.4.0 broker does not."),
     Difference("KL-64", ("DescribeClientQuotas", "AlterClientQuotas"), "For users and client ids; quotas for addresses "
                "(`ip`) are refused."),
     Difference("KL-81 (c)", ("ShareFetch", "ShareAcknowledge"), "A share session belongs to the connection that opened "
@@ -149,6 +166,9 @@ def kafka_listener_page() -> str:
     for what, lacked, instead in _LACKED:
         if missing := [name for name in lacked.split() if name not in names]:
             lines.append(f"| {what} | {', '.join(missing)} | {instead} |")
+    lines += ["", _TOOLS, "| Tool | What differs |", "|---|---|"]
+    texts = dict.fromkeys((", ".join(f"`kafka-{tool}`" for tool in each.tools), each.text) for each in TOOLS_DIFFER)
+    lines += [f"| {tools} | {text} |" for tools, text in texts]
     return "\n".join([*lines, ""])
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
@@ -15,13 +12,12 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaException, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
-from confluent_kafka.cimpl import NewTopic
 
 from kafka_listener.messages.apis import api
 from kafka_listener.offers import Offers
 from tests.integration.kafka_listener.share_members import ask, kafka_cluster
-from tests.support.node import BOUND_S, QUICK, Cluster, unique
-from tests.support.ports import free_port
+from tests.integration.kafka_listener.two_nodes import Disturb, check_disturbed, kill, stand_still, two_nodes
+from tests.support.node import BOUND_S, Cluster, unique
 
 QUIET: Final = {"log_level": 0}
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -105,38 +101,35 @@ class Consumers:
             thread.join(BOUND_S)
 
 
+class Sent:
+    """An idempotent producer of confluent_kafka."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self.stored: set[int] = set()
+        self.failed: list[Any] = []
+        self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, **QUIET})
+        self._topic = topic
+
+    def send(self, numbers: range) -> None:
+        """Send records with these values."""
+        for number in numbers:
+            self._producer.produce(self._topic, str(number), on_delivery=self._reported)
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        """Wait until each is confirmed or failed."""
+        assert self._producer.flush(2 * BOUND_S) == 0
+
+    def _reported(self, error: Any, message: Any) -> None:
+        if error is None:
+            self.stored.add(int(message.value()))
+        else:
+            self.failed.append(error)
+
+
 @pytest.mark.rule("KL-7", "KL-42")
-def test_clients_find_leaders_and_coordinators_of_two_nodes_again_after_one_is_killed() -> None:
-    topic = unique("jobs")
-    ports = free_port()
-    with Cluster(QUICK, "--leaders", "2", "--kafka-port", str(ports)) as nodes:
-        servers = address(nodes)
-        assert [each.rpartition(":")[2] for each in nodes.ready["kafka"]] == [str(ports), str(ports + 1)]
-        client = admin(nodes)  # kept: what it is asked ends with it
-        assert client.create_topics([NewTopic(topic, 6)])[topic].result(BOUND_S) is None
-        producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, **QUIET})
-        stored, failed = set[int](), list[Any]()
-
-        def reported(error: Any, message: Any) -> None:
-            if error is None:
-                stored.add(int(message.value()))
-            else:
-                failed.append(error)
-
-        consumers = Consumers(servers, unique("group"), topic, 2)
-        try:
-            victim = nodes.ready["pids"]["up-2"]
-            for number in range(1_500):
-                producer.produce(topic, str(number), on_delivery=reported)
-                producer.poll(0.002)
-                if number == 500:
-                    os.kill(victim, signal.SIGKILL)
-            assert producer.flush(BOUND_S) == 0
-            deadline = time.monotonic() + BOUND_S
-            while len(consumers.got) < len(stored):
-                assert time.monotonic() < deadline, f"{len(stored) - len(consumers.got)} records did not come"
-                time.sleep(0.05)
-        finally:
-            consumers.stop()
-        assert (failed, stored) == ([], set(range(1_500)))
-        assert set(consumers.got) == stored
+@pytest.mark.parametrize("disturb", [kill, stand_still])
+def test_clients_find_leaders_and_coordinators_of_two_nodes_again(disturb: Disturb) -> None:
+    with two_nodes() as nodes:
+        consumers = Consumers(nodes.servers, unique("group"), nodes.topic, 2)
+        check_disturbed(nodes, Sent(nodes.servers, nodes.topic), consumers, disturb)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 from confluent_kafka import AcknowledgeType as KafkaType
@@ -256,12 +257,16 @@ def test_the_requests_of_kafkas_tools_about_groups(node: Cluster, topic: str) ->
         assert group in [each.group_id for each in listed.groups]
     assert ask(node, "ListGroups", 5, list_groups(types_filter=["classic"])).groups == []
     assert _start(node, group, topic) == (3, 0)
+    assert _partition(node, group, topic).leader_epoch > 1_000_000, "leader epochs are seconds since 2026"
     alter = api("AlterShareGroupOffsets").request
     partitions = [alter.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=1)]
     topics = [alter.AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=partitions)]
+    [before] = ask(node, "ShareGroupDescribe", 1, describe(group_ids=[group])).groups
     altered = ask(node, "AlterShareGroupOffsets", 0, alter(group_id=group, topics=topics))
     assert (altered.error_code, altered.responses[0].partitions[0].error_code) == (0, 0)
     assert _start(node, group, topic) == (1, 2)
+    [after] = ask(node, "ShareGroupDescribe", 1, describe(group_ids=[group])).groups
+    assert after.group_epoch == before.group_epoch + 1
     delete = api("DeleteShareGroupOffsets").request
     named = [delete.DeleteShareGroupOffsetsRequestTopic(topic_name=each) for each in (topic, "no-such-topic")]
     deleted = ask(node, "DeleteShareGroupOffsets", 0, delete(group_id=group, topics=named))
@@ -273,9 +278,15 @@ def test_the_requests_of_kafkas_tools_about_groups(node: Cluster, topic: str) ->
 
 def _start(node: Cluster, group: str, topic: str) -> tuple[int, int]:
     """The start offset and the lag, by DescribeShareGroupOffsets."""
+    partition = _partition(node, group, topic)
+    return partition.start_offset, partition.lag
+
+
+def _partition(node: Cluster, group: str, topic: str) -> Any:
+    """The answer of DescribeShareGroupOffsets about the only partition."""
     kind = api("DescribeShareGroupOffsets").request
     asked = kind(groups=[kind.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)])
     [found] = ask(node, "DescribeShareGroupOffsets", 1, asked).groups
     assert [each.topic_name for each in found.topics] == [topic]
     [partition] = found.topics[0].partitions
-    return partition.start_offset, partition.lag
+    return partition
