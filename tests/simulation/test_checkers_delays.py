@@ -141,6 +141,16 @@ class TestWhatIsStored:
         assert found(Delays(), released().writes(0, late)) == ["INV-21"]
         assert not found(Delays(), released(ahead_ms=1).writes(0, late))
 
+    def test_a_release_of_unknown_outcome_may_be_asked_for_again(self) -> None:
+        made = released(code=COORDINATOR_NOT_AVAILABLE).at(300)
+        request = asks(made, 500)
+        made.at(310).writes(0, (0, 0, STATE_AVAILABLE, 1, WALL_START_MS + 800))
+        assert not found(Delays(), made.does(request))
+        made = backs_off(released(code=COORDINATOR_NOT_AVAILABLE), GROWING)
+        assert not found(Delays(), made.at(LOCK_MS).locks("B", 0, count=2)), (
+            "or it was carried out, without the lock's end"
+        )
+
     def test_a_record_that_waits_for_no_reason_is_found(self) -> None:
         waits = (1, 1, STATE_AVAILABLE, 1, WALL_START_MS + 400)
         made = backs_off(Made(), GROWING).locks("A", 0, 3).at(100).gives_back("A").at(110).writes(0, waits)

@@ -38,11 +38,13 @@ from tests.simulation.leader_events import AckDone, GivenBack, Locked
 
 @dataclass(slots=True)
 class _Held:
-    """An unsettled delivery: its position in the history, and the earliest time at which its lock can end."""
+    """An unsettled delivery: its position in the history, and the earliest time at which its lock can end. `unsure`:
+    whether an acknowledgement of unknown outcome may have ended it; its member may then acknowledge it again."""
 
     given: Locked
     position: int
     until_ms: int
+    unsure: bool = False
 
     @property
     def count(self) -> int:
@@ -168,7 +170,7 @@ class _Judge:
 
     def _after(self, before: _Held | None, event: Locked) -> _Wait | None:
         """Return the delay that started when the lock expired, if nothing else ended the previous delivery (T12)."""
-        if before is None or before.count + 1 != event.delivery_count:
+        if before is None or before.unsure or before.count + 1 != event.delivery_count:
             return None
         least_ms = self._backoffs.least_ms(event, before.count, before.given.at_ms)
         return _Wait(before.count, before.until_ms + least_ms, before.given) if least_ms else None
@@ -210,6 +212,9 @@ class _Judge:
             if kind == ACK_RENEW:
                 if event.code == 0:
                     held.until_ms = event.begun_ms + event.lock_ms
+                continue
+            if event.code:
+                held.unsure = True
                 continue
             del one.held[offset]
             if asked is not None and kind == ACK_RELEASE and offset in waits:
