@@ -119,6 +119,10 @@ def test_a_stream_is_asked_once_and_in_time() -> None:
     assert found(AgesEnd(), Old().opens(1, "c1").old(900).moves("c1").closes("c1")) == WRONG
     assert found(AgesEnd(), Old().opens(1, "c1").old(1_500).closes("c1")) == WRONG
     assert not found(AgesEnd(), Old().opens(1, "c1").old(700).loses(1).closes("c1").old(1_500).over())
+    late = Old()
+    late.add(ConnectionReached, 1, "c1", late.client)
+    late.old(600).add(ShareStreamMade, 1, "1", "c1/1")
+    assert not found(AgesEnd(), late.old(1_350).moves("c1").closes("c1")), "its node knows it from its first call on"
 
 
 @pytest.mark.rule("INV-22", "PL-533", "PL-522")

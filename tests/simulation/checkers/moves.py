@@ -91,7 +91,8 @@ class AgesEnd:
 
 
 def _asked(history: History, age_ms: int, running: Running) -> Iterator[Violation]:
-    """Report share streams that were asked twice, or not in time."""
+    """Report share streams that were asked twice, or not in time. A node knows a connection from its first call on
+    (CM-194 (e)), which may arrive long after the connection: at the latest with its first stream."""
     streams = _streams(history)
     asked: dict[str, MoveAsked] = {}
     for event in history.of(MoveAsked):
@@ -100,11 +101,13 @@ def _asked(history: History, age_ms: int, running: Running) -> Iterator[Violatio
             yield Violation(RULE, sentence, (asked[event.stream], event))
         asked.setdefault(event.stream, event)
     end_ms = history.events[-1].at_ms
+    known: dict[str, int] = {}
     for stream in streams.values():
         if stream.reached is None:
             continue
         made = stream.made
-        due_ms = max(made.at_ms, stream.reached.at_ms + int(_ASKED_AT * age_ms)) + _LATE_MS
+        known_ms = known.setdefault(stream.reached.connection, made.at_ms)
+        due_ms = max(made.at_ms, known_ms + int(_ASKED_AT * age_ms)) + _LATE_MS
         over_ms = end_ms if stream.lost_ms is None else stream.lost_ms
         late = stream.asked is None or stream.asked.at_ms > due_ms
         if late and over_ms > due_ms and running.through(made.process, stream.reached.at_ms, due_ms):
