@@ -176,7 +176,7 @@ async def test_closing_a_stream_ends_its_handler(wire: Wire) -> None:
     await stream.write(share_stream_pb2.ShareStreamRequest(correlation_id=1))
     assert await stream.read() is not None
     await stream.close()
-    assert await asyncio.wait_for(wire.service.ended.get(), 5) == "ended"
+    assert await asyncio.wait_for(wire.service.ended.get(), 30) == "ended"
     assert (await status_of(stream.read())).status is TransportStatus.CANCELLED
     assert (await status_of(stream.write(share_stream_pb2.ShareStreamRequest()))).status is TransportStatus.CANCELLED
 
