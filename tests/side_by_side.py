@@ -69,15 +69,17 @@ class RowScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships n
 
 
 class FailuresAtOnce:
-    """Names each failure when it occurs."""
+    """Names each failure, and its reason, when it occurs."""
 
     def __init__(self, terminal: pytest.TerminalReporter) -> None:
         self._terminal = terminal
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write the name of a test that failed."""
+        """Write the name of a test that failed, and the first line of the reason."""
         if report.failed:
-            self._terminal.write_line(f"\nfailed: {report.nodeid}")
+            crash = getattr(report.longrepr, "reprcrash", None)
+            reason = str(report.longrepr if crash is None else crash.message).partition("\n")[0]
+            self._terminal.write_line(f"\nfailed: {report.nodeid}: {reason}")
 
 
 @pytest.hookimpl(trylast=True)  # once there is a terminal reporter

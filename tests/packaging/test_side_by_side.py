@@ -80,13 +80,14 @@ def test_a_test_that_hangs_ends_its_process_and_is_named_and_the_others_run(tmp_
     module = tmp_path / "tests" / "test_hanging.py"
     module.parent.mkdir()
     module.write_text("import threading\n" + TESTS.replace("test_b(): pass", "test_b(): threading.Event().wait()"))
-    (tmp_path / "tests" / "test_other.py").write_text(TESTS)
+    (tmp_path / "tests" / "test_other.py").write_text(TESTS.replace("test_c(): pass", "test_c(): assert 1 == 2"))
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     assert settings["faulthandler_timeout"] > 0
     assert settings["faulthandler_exit_on_timeout"]
     done = run(
         tmp_path, "--numprocesses", "2", "-o", "faulthandler_timeout=2", "-o", "faulthandler_exit_on_timeout=true"
     )
-    assert "\nfailed: tests/test_hanging.py::test_b\n" in done.stdout
-    assert "1 failed, 7 passed" in done.stdout, done.stdout
+    assert re.search(r"^failed: tests/test_hanging.py::test_b: worker '\w+' crashed", done.stdout, re.MULTILINE)
+    assert "\nfailed: tests/test_other.py::test_c: assert 1 == 2\n" in done.stdout
+    assert "2 failed, 6 passed" in done.stdout, done.stdout
     assert "in test_b" in done.stderr, "the stacks of its threads are printed"
