@@ -184,10 +184,15 @@ def table(runs: Sequence[Run]) -> str:
         bounds = f"{goal.must:>5g}{goal.good:>6g}{goal.excellent:>6g}" if goal else f"{'':>17}"
         note = " (lower is better)" if goal and goal.lower_is_better else ""
         rows.append(f"{line.name:<54}{line.ratio:>7.2f}  {rounds:<22}{bounds}  {line.verdict}{note}".rstrip())
-    flagged = sum(1 for run in runs if run.get("flagged"))
-    if flagged:
-        rows.append(
-            f"{flagged} of {len(runs)} runs are flagged: other processes used more than "
-            f"{goals.FOREIGN_CPU_MAX:.0%} of the machine; repeat them when it is quiet"
-        )
-    return "\n".join(rows)
+    return "\n".join([*rows, *flagged(runs)])
+
+
+def flagged(runs: Sequence[Run]) -> list[str]:
+    """Return a line that says how many runs had other load beside them; none if none had."""
+    number = sum(1 for run in runs if run.get("flagged"))
+    if not number:
+        return []
+    return [
+        f"{number} of {len(runs)} runs are flagged: other processes used more than "
+        f"{goals.FOREIGN_CPU_MAX:.0%} of the machine; repeat them when it is quiet"
+    ]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from benchmarks import report
-from benchmarks.goals import FOREIGN_CPU_MAX, TWO_SERVERS, Bound
+from benchmarks.goals import TWO_SERVERS, Bound
 from benchmarks.report import Run, median
 
 #: Kafka's client at a broker, the same at our node, and our own client at our node.
@@ -83,13 +83,7 @@ def table(runs: Sequence[Run]) -> str:
         bound = line.bound
         end = f"{'≤ ' if bound.lower_is_better else '≥ '}{bound.bound:g}  {bound.verdict(line.value)}" if bound else ""
         rows.append(f"{name:<62}{line.value:>8.2f}  {rounds:<22}{end:>16}".rstrip())
-    flagged = sum(1 for run in runs if run.get("flagged"))
-    if flagged:
-        rows.append(
-            f"{flagged} of {len(runs)} runs are flagged: other processes used more than "
-            f"{FOREIGN_CPU_MAX:.0%} of the machine; repeat them when it is quiet"
-        )
-    return "\n".join(rows)
+    return "\n".join([*rows, *report.flagged(runs)])
 
 
 def _number(value: float) -> str:

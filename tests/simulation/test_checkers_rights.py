@@ -129,6 +129,9 @@ def test_a_renewed_lock_ends_by_its_renewal(renewed_ms: int, expected: list[str]
 
 @pytest.mark.rule("INV-23", "PL-531", "PL-508", "PL-520")
 def test_what_a_session_had_forgotten_waits_for_its_time_when_it_has_ended() -> None:
+    """Of PL-508 and PL-520 it shows what the check takes from them: locks that remain when their own session ends are
+    no violation. It does not show that a leader releases what is still in the session, or keeps what was forgotten."""
+
     def ended(group_id: str, member_id: str) -> list[str]:
         made = Kept()
         made.locks("A", 1, lock_ms=5_000)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from tools.kafka_transcripts.steps import MARK, Step
 
-#: What differs from run to run, and what stands for it.
+#: What differs from run to run, and what it is replaced with.
 _PASSING: Final = (
     (re.compile(r"\d{2}:\d{2}:\d{2}\.\d{3} \[[^\]]*\] (?=[A-Z]+ )"), ""),
     (re.compile(r"\[?\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}[:,.]\d{3}\]?"), "TIME"),

@@ -133,6 +133,9 @@ def test_a_call_under_way_ends_with_its_shard_and_the_next_owner_repeats_it() ->
 @pytest.mark.rule("GC-99", "GC-93", "GC-74")
 @pytest.mark.parametrize("of_group", [True, False])
 def test_state_is_deleted_after_the_calls_that_initialise_it_have_ended(of_group: bool) -> None:
+    """Of GC-74 it shows only that a call is under way as long as the persister repeats it; not how the persister splits
+    it, finds its coordinators, or when it repeats it: the persister is a test's own here."""
+
     async def body(world: GroupCluster) -> None:
         epoch = await _joined(world)
         await asyncio.sleep(0.01)
@@ -156,6 +159,9 @@ def test_state_is_deleted_after_the_calls_that_initialise_it_have_ended(of_group
 
 @pytest.mark.rule("GC-99", "GC-108")
 def test_a_deletion_waits_no_longer_than_its_own_bound() -> None:
+    """Of GC-108 it shows the bound of an order that waits for other calls, and that the group can be deleted after it;
+    not the bounds of other waits, nor that the bound is 40 s."""
+
     async def body(world: GroupCluster) -> None:
         world.persister.gates["initialize"] = asyncio.Event()
         await _joined(world)
