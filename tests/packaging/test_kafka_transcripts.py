@@ -46,6 +46,7 @@ def test_a_run_has_names_of_its_own_which_its_transcript_leaves_out() -> None:
             "a.ExecutionException: b.TopicExistsException: it is there",
             "a.ExecutionException: b.TopicExistsException: x",
         ),
+        ("Valid states are: Empty, Stable, Dead", "Valid states are: Dead, Stable, Empty"),
         ("ta  Error: nothing to delete", "ta  Error: there is no offset"),
     ],
 )
@@ -57,6 +58,7 @@ def test_times_ids_and_stack_traces_do_not_count(one: str, other: str) -> None:
     ("one", "other"),
     [
         ("START-OFFSET 5", "START-OFFSET 6"),
+        ("Valid states are: Empty, Stable, Dead", "Valid states are: Stable, Empty"),
         ("segment.ms=1000", "segment.ms=2000"),
         ("Error: a.AException: x", "Error: a.BException: x"),
     ],

@@ -30,6 +30,8 @@ _WORDS: Final = (
 _FIGURES: Final = re.compile(r"(?<![\w:])\d+(?:\.\d+)?(?= (?:records/sec|ms\b))|\(\d+\.\d+ MB/sec\)|, \d+$")
 #: Offsets of an event, which verifiable clients print in any order.
 _OFFSETS: Final = re.compile(r'"offsets":\[([\d,]+)\]')
+#: States that a tool would take, which it prints in the order of a Java set, another in each process.
+_STATES: Final = re.compile(r"(?<=Valid states are: )\w+(?:, \w+)*")
 #: A line of a stack trace, since the line that it begins with has the reason, or that Java logs without a logger.
 _NOISE: Final = re.compile(r"SLF4J: .*|\s+at [\w.$/<>@]+\(.*|\s+\.\.\. \d+ more")
 _PERF: Final = ("producer-perf-test", "share-consumer-perf-test")
@@ -77,6 +79,7 @@ def _constant(step: Step, line: str) -> str:
     if step.tool in _PERF:
         line = _FIGURES.sub("FIGURE", line)
     line = _OFFSETS.sub(lambda found: f'"offsets":{sorted(map(int, found[1].split(",")))}', line)
+    line = _STATES.sub(lambda found: ", ".join(sorted(found[0].split(", "))), line)
     for pattern, instead in _PASSING:
         line = pattern.sub(instead, line)
     for pattern in _WORDS:
