@@ -39,7 +39,7 @@ class ShareProgress(NamedTuple):
     longest_member: str
     """The member that has held a record for longest; "" if no record is held."""
     longest_held_ms: int
-    """For how long."""
+    """How long it has held that record."""
     fetching: int
     """Share sessions that fetch at a leader now, or have within 30 s."""
 

@@ -141,7 +141,7 @@ def _place(url: str) -> str:
 
 
 def password_in(path: Path) -> str:
-    """Read a password: the whole file, without one line end after it. Raises PasswordFileError."""
+    """Read a password: the whole file, without a final newline. Raises PasswordFileError."""
     setting = f"{STORE_PASSWORD.name}={path}"
     try:
         with path.open("rb") as file:

@@ -219,7 +219,7 @@ class Authenticator:
         )
 
     async def _watched(self, identity: Identity, authorization: str | None) -> None:
-        """Wait until the credentials end or are not accepted any more, and say so."""
+        """Wait until the credentials expire or are not accepted any more, and say so."""
         try:
             async with self._checks.authentication.stream_of(authorization, identity, self._host):
                 await asyncio.get_running_loop().create_future()

@@ -240,7 +240,7 @@ class Streams:
             return stream
         if len(self._open) >= STREAMS_MAX:
             raise ShareSessionLimitReachedError(
-                f"this connection has {STREAMS_MAX} members already; expected one for each consumer"
+                f"this connection has {STREAMS_MAX} members already; expected one connection for each consumer"
             )
         made = LocalStream(bound, context(), self._served, self._writable, lambda: self._forget(key, made))
         self._open[key] = made

@@ -57,7 +57,7 @@ AHEAD_BYTES: Final = 64 * 1024
 CLIENT_ID_MAX: Final = 255
 #: How many requests of one connection begin in one turn of the event loop: each step of others waits for a whole turn.
 BEGUN_AT_ONCE: Final = 4
-#: For how long a client that is over its quota is not read at most, ms.
+#: The maximum time for which nothing is read from a client that is over its quota, ms.
 MUTED_MAX_MS: Final = 30_000
 
 

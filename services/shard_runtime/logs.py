@@ -27,7 +27,7 @@ _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
 )
 
 
-#: How many lines wait at most; one more ends the wait.
+#: The maximum number of lines that wait; one more ends the wait.
 _WAITING_MAX: Final = 200
 
 

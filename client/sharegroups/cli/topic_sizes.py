@@ -25,7 +25,7 @@ _UNKNOWN: Final = "-"
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """For how long a topic keeps records: `ms` and `bytes` are None without a limit; `consumed`: whether records that
+    """How long a topic keeps records: `ms` and `bytes` are None without a limit; `consumed`: whether records that
     every share group has finished are deleted as well."""
 
     ms: int | None

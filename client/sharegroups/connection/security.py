@@ -36,7 +36,7 @@ _PASSWORDS: Final = ("sasl.password", "sasl.password.location")
 _SECRET_FILES: Final = ("ssl.key.location", "sasl.oauthbearer.token.location", "sasl.password.location")
 #: The number of files that are remembered as checked for readers.
 _WARNED_MAX: Final = 100
-#: How often a file is checked for a change, at most, in seconds.
+#: The minimum time between two checks of a file for a change, in seconds.
 _CHECK_S: Final = 1.0
 
 

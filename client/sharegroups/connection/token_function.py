@@ -1,5 +1,5 @@
-"""Calls the application's function for bearer tokens (CL-158): before the first call, before a token ends, and when one
-was refused."""
+"""Calls the application's function for bearer tokens (CL-158): before the first call, before a token expires, and when
+one was refused."""
 
 from __future__ import annotations
 

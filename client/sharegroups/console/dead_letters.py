@@ -38,7 +38,7 @@ from sharegroups.console.visit import Moved, Page, RefusedError, Visit, link, pa
 
 GROUPS_PER_PAGE: Final = 200
 LETTERS_PER_PAGE: Final = 50
-#: How many records one page of letters reads at most, and for how long, before it shows how far it is.
+#: The maximum number of records that one page of letters reads, and for how long, before it shows how far it is.
 SCANNED_MAX: Final = 20_000
 SCAN_S: Final = 5.0
 #: How many letters can be chosen one by one.

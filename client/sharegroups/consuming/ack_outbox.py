@@ -95,7 +95,7 @@ class PendingAck:
     alone: bool = False
     #: When the ShareAcknowledge that carried them was sent.
     sent_ms: int = 0
-    #: How long renewed locks last from that moment, according to the response; 0 if it does not say.
+    #: How long renewed locks last after `sent_ms`, according to the response; 0 if the response does not say.
     lock_ms: int = 0
     #: What they are traced with, if they are.
     trace: AckTrace | None = None

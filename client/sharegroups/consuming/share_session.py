@@ -286,7 +286,7 @@ class ShareSession:
             await self._end()
 
     async def _end(self) -> None:
-        """Stop requests in flight, fail acknowledgements without an outcome, and end the stream."""
+        """Stop requests in flight, fail the acknowledgements that have no outcome yet, and end the stream."""
         self._closed = True
         tasks = [task for task in (self._opening_fetch, self._acknowledging) if task is not None]
         for task in tasks:

@@ -15,7 +15,7 @@ from sharegroups.errors import ConfigError
 
 #: The name of a worker in its lines of JSON.
 SERVICE: Final = "worker"
-#: For how long a repeated warning is dropped, in seconds. The consumer first checks its topics 2 s after its start,
+#: How long repeats of a warning are dropped, in seconds. The consumer first checks its topics 2 s after its start,
 #: which takes up to 2 s.
 _FIRST_CHECK_S: Final = 10.0
 _WATCH: Final = logging.getLogger("sharegroups.consuming.stall_watch")

@@ -130,8 +130,8 @@ class UnacknowledgedJobs:
 
 
 class Runner:
-    """One run of a worker. `limits`: the group's limits; `grace`: how many seconds running jobs have to end when the
-    worker stops; `cut_off_counts`: whether the delivery of a job that does not end in that time counts."""
+    """One run of a worker. `limits`: the group's limits; `grace`: how many seconds running jobs may take to end when
+    the worker stops; `cut_off_counts`: whether the delivery of a job that does not end in that time counts."""
 
     def __init__(
         self,

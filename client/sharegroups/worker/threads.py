@@ -126,7 +126,7 @@ class ThreadPool:
 
     def _handle_interruption(self, number: int, error: BaseException) -> None:
         with suppress(BaseException):  # logging runs user code too
-            log.error("a handler thread was interrupted by %s; it continues", described(error))
+            log.error("a handler thread was interrupted by %s; the thread continues", described(error))
         if (job := self._at_work.pop(number, None)) is not None:
             why = f"its thread was interrupted: {described(error)}"
             self._end(Finished(job, Verdict(Kind.FAILED, why), 0.0))

@@ -60,10 +60,10 @@ class Worker:
     The settings are the consumer's, as a dict or as keyword arguments with `_` for `.`; `bootstrap_servers` and
     `group_id` are required; `client_id` defaults to worker-<host>-<process id>. `concurrency`: how many handlers of
     each kind (async, thread, process) run at once. `prefetch`: the maximum number of records that may wait besides
-    those. `grace`: how many seconds running jobs have to end after SIGTERM. `cut_off_counts`: whether the delivery of a
-    job that does not end in that time counts (False: it does not, up to ten times in a row). `continue_trace`: whether
-    a job's span, with OpenTelemetry, is the child of the span that sent its record (False: it is linked to that span).
-    `health_port`: the port of /healthz, /readyz and /metrics. Raises ConfigError and ValueError.
+    those. `grace`: how many seconds running jobs may take to end after SIGTERM. `cut_off_counts`: whether the delivery
+    of a job that does not end in that time counts (False: it does not, up to ten times in a row). `continue_trace`:
+    whether a job's span, with OpenTelemetry, is the child of the span that sent its record (False: it is linked to that
+    span). `health_port`: the port of /healthz, /readyz and /metrics. Raises ConfigError and ValueError.
     """
 
     def __init__(

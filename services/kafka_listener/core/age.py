@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-#: How long a connection that is too old may go on at most, s; a lower maximum age has a shorter grace.
+#: The maximum time that a connection may go on after it is too old, s; a lower maximum age has a shorter grace.
 GRACE_MAX_S: Final = 30.0
 #: Connections end at a random part of the maximum age, from the first of these on, as long as the second.
 _FROM: Final = 0.82
@@ -39,7 +39,7 @@ class Age:
         `certificate_s`: for how long the client's certificate is still valid, None without one."""
         age_s, grace_s = (_FROM + _OVER * part) * max_s, min(max_s, GRACE_MAX_S)
         if certificate_s is not None and certificate_s < age_s:
-            return cls(now_s + max(0.0, certificate_s), grace_s, "the client's certificate has ended")
+            return cls(now_s + max(0.0, certificate_s), grace_s, "the client's certificate has expired")
         return cls(now_s + age_s, grace_s)
 
     def phase(self, now_s: float) -> Phase:

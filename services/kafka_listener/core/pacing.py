@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-#: For how long an answer is held back that has nothing but errors, ms.
+#: How long an answer that has nothing but errors is held back, ms.
 PAUSE_MS: Final = 200
 #: How long the answer to wrong credentials is delayed, in ms.
 REFUSED_CREDENTIALS_MS: Final = 100

@@ -65,7 +65,7 @@ def read_plain(data: bytes) -> Password:
     if ":" in user:
         raise MalformedCredentialsError("the name has a colon, which no user's name has")
     if acts_as not in {"", user}:
-        raise MalformedCredentialsError("the client wants to act as another user, which is not served")
+        raise MalformedCredentialsError("the client wants to act as another user, which is not supported")
     return Password(user, password)
 
 
@@ -73,7 +73,7 @@ def read_token(data: bytes) -> str:
     """Read the first message of OAUTHBEARER (RFC 7628), and return its token. Raises MalformedCredentialsError."""
     header, separator, rest = _text(data).partition("\x01")
     if not separator or not header.startswith(("n,", "y,")) or not header.endswith(","):
-        raise MalformedCredentialsError("the message of OAUTHBEARER has no header that is served")
+        raise MalformedCredentialsError("the message of OAUTHBEARER has no supported header")
     for pair in rest.split("\x01"):
         name, _, value = pair.partition("=")
         scheme, _, token = value.partition(" ")

@@ -47,24 +47,24 @@ def read_first(data: bytes) -> First:
     """Read a client's first message. Raises MalformedExchangeError."""
     text = _text(data)
     if not text.startswith(_GS2):
-        raise MalformedExchangeError("the client wants the channel bound, which is not served")
+        raise MalformedExchangeError("the client wants channel binding, which is not supported")
     authzid, comma, bare = text[2:].partition(",")
     if not comma:
         raise MalformedExchangeError("the first message has no header")
     found = _attributes(bare)
     if "m" in found:
-        raise MalformedExchangeError("the client wants an extension that is not served")
+        raise MalformedExchangeError("the client wants an extension that is not supported")
     if list(found)[:2] != ["n", "r"]:
         raise MalformedExchangeError("the first message does not begin with a name and a nonce")
     if any(part.startswith("tokenauth=") for part in bare.split(",")):
-        raise MalformedExchangeError("delegation tokens are not served")
+        raise MalformedExchangeError("delegation tokens are not supported")
     user, nonce = _unescaped(found["n"]), found["r"]
     if not 0 < len(user) <= USER_MAX:
         raise MalformedExchangeError(f"the name has {len(user)} characters; expected 1 to {USER_MAX}")
     if not len(nonce) <= NONCE_MAX or _NONCE.fullmatch(nonce) is None:
         raise MalformedExchangeError("the nonce is empty, too long or has other characters than printable ones")
     if authzid and (not authzid.startswith("a=") or _unescaped(authzid[2:]) != user):
-        raise MalformedExchangeError("the client wants to act as another user, which is not served")
+        raise MalformedExchangeError("the client wants to act as another user, which is not supported")
     return First(text[: len(text) - len(bare)], bare, user, nonce)
 
 

@@ -26,7 +26,7 @@ class Asked(NamedTuple):
         """Return the error unless it has either a name or an id."""
         if (self.name is None) is (self.topic_id == NO_TOPIC_ID):
             found = "neither a name nor an id" if self.name is None else "a name and an id"
-            return InvalidRequestError(f"a topic to delete has {found}; expected one of them")
+            return InvalidRequestError(f"a topic to delete has {found}; expected exactly one of the two")
         return None
 
 

@@ -26,7 +26,7 @@ _RESPONSE: Final = api("DescribeTopicPartitions").response
 _PARTITION: Final = partial(
     _RESPONSE.DescribeTopicPartitionsResponsePartition, eligible_leader_replicas=[], last_known_elr=[]
 )
-#: How many partitions one answer has at most, as in Kafka.
+#: The maximum number of partitions in one answer, as in Kafka.
 PARTITIONS_MAX: Final = 2_000
 
 

@@ -11,7 +11,7 @@ from kafka_listener.ports import Connection
 from kip932.api.v1.metadata_pb2 import MetadataRequest, MetadataResponse
 from kip932.errors import KafkaError
 
-#: How long an answer waits at most. A new partition is claimed within some tens of milliseconds.
+#: The maximum time that an answer waits. A new partition is claimed within some tens of milliseconds.
 WAIT_MAX_S: Final = 1.0
 _PAUSE_S: Final = 0.005
 _PAUSE_MAX_S: Final = 0.2

@@ -18,8 +18,8 @@ NONE: Final = 0
 #: Abort this transaction, then go on. Clients that know KIP-890 know this code; INVALID_TXN_STATE ends their producer.
 TRANSACTION_ABORTABLE: Final = 120
 
-#: Codes that a response about records must not have, and their replacements. Some clients give up a batch or a
-#: partition when they see a code that Kafka does not use there; they retry after its replacement.
+#: Codes that a response about records must not have, and their replacements. Some clients give up on a batch or
+#: a partition when they see a code that Kafka does not use there; they retry after its replacement.
 _IN_PLACE: Final = {
     ThrottlingQuotaExceededError.code: KafkaStorageError.code,
     InvalidTxnStateError.code: TRANSACTION_ABORTABLE,

@@ -46,7 +46,7 @@ from share_persister.values import LeaderPersister, PersisterError
 AT_A_TIME: Final = 16
 #: How long one question may take, including its wait for other questions.
 TIMEOUT_S: Final = 10.0
-#: How many times the log is read at most, if records up to the last requested offset are appended during the read.
+#: The maximum number of reads of the log, if records up to the last requested offset are appended during the read.
 READS_MAX: Final = 3
 
 

@@ -58,7 +58,7 @@ class ProgressMetrics(ComputedMetrics):
         "sharegroups_share_group_since_finish_seconds", "Time since a record was last finished, once one was.", *_OF
     )
     held = gauge(
-        "sharegroups_share_group_longest_held_seconds", "For how long a member has held a record; the longest.", *_OF
+        "sharegroups_share_group_longest_held_seconds", "The longest time that a member has held a record.", *_OF
     )
     left_out = gauge(
         "sharegroups_share_group_rows_left_out",

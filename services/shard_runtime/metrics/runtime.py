@@ -202,7 +202,9 @@ class QuotaMetrics(ComputedMetrics):
     throttled = counter(
         "sharegroups_quota_throttled_requests_total", "Requests that waited, or whose callers were asked to.", "kind"
     )
-    seconds = counter("sharegroups_quota_throttle_seconds_total", "For how long they waited, or were asked to.", "kind")
+    seconds = counter(
+        "sharegroups_quota_throttle_seconds_total", "How long they waited, or their callers were asked to.", "kind"
+    )
     tracked = gauge(
         "sharegroups_quota_tracked_callers", "Users, client ids and pairs of both whose use of a quota is known."
     )

@@ -209,7 +209,7 @@ class Authentication:
 
     @asynccontextmanager
     async def stream_of(self, authorization: str | None, identity: Identity, host: str = "") -> AsyncIterator[None]:
-        """Run a stream's handler in this context: it is cancelled when the caller's credentials end, or are not
+        """Run a stream's handler in this context: it is cancelled when the caller's credentials expire, or are not
         accepted any more, and SaslAuthenticationFailedError with the reason is raised. One timer, no polling."""
         if authorization is None:
             yield
@@ -398,7 +398,7 @@ class Authentication:
 
 
 def ended(identity: Identity, skew_s: int) -> SaslAuthenticationFailedError:
-    """Return the error for a caller whose token has ended."""
+    """Return the error for a caller whose token has expired."""
     at = "" if identity.expires_ms is None else f" at {time_text(identity.expires_ms / 1000 - skew_s)}"
     return SaslAuthenticationFailedError(f"the token expired{at}")
 

@@ -414,7 +414,7 @@ def not_listening(address: str, certificates: NodeCertificates | None) -> Listen
 
 
 class AcceptWatch:
-    """Decides when to give up a server that does not answer: after `misses_max` misses in a row. It never waits."""
+    """Decides when to give up on a server that does not answer: after `misses_max` misses in a row. It never waits."""
 
     def __init__(self, misses_max: int = ACCEPT_MISSES_MAX) -> None:
         self._misses_max = misses_max

@@ -251,7 +251,7 @@ def node_access(
         log.warning(
             "access_control_without_principals",
             cause=f"clients are not asked for certificates ({SSL_CLIENT_AUTH.name} is {settings[SSL_CLIENT_AUTH]})",
-            effect=f"every client is {ANONYMOUS}, and may do what entries allow that name",
+            effect=f"every client is {ANONYMOUS}, and may do what the entries for that name allow",
             try_next=f"turn TLS on with {SSL_CLIENT_AUTH.name}=required, or set {JWKS_URL.name} for tokens",
         )
     own = (lambda: None) if certificates is None else _own_name(certificates, authentication)

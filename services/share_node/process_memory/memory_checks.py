@@ -122,7 +122,7 @@ class FreedMemory:
 
 
 def freed_memory_of_this_process() -> FreedMemory | None:
-    """Set how this process keeps memory, and return its FreedMemory; None when its C library cannot be queried."""
+    """Set how this process keeps freed memory, and return its FreedMemory; None if its C library cannot be queried."""
     try:
         library = CLibrary()
     except UnknownAllocatorError:

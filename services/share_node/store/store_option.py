@@ -75,7 +75,7 @@ class StoreChoice:
 
     @property
     def is_named(self) -> bool:
-        """Return whether options alone say which store it is, without the environment. Raises ClickException."""
+        """Return whether the options alone, without the environment, say which store it is. Raises ClickException."""
         if self.store or self.data:
             return True
         return self.config is not None and bool(self._read({})[0])

@@ -178,7 +178,7 @@ def shorthand_options(function: F) -> F:
                      "--group."),
         click.option("--worker", is_flag=True, help="What a worker needs: as --consumer, and DescribeConfigs on "
                      "--group, for the group's limits."),
-        click.option("--operator", is_flag=True, help="What one needs who inspects: Describe and DescribeConfigs on "
+        click.option("--operator", is_flag=True, help="What is needed to inspect: Describe and DescribeConfigs on "
                      "--topic, --group and --cluster, Describe on --transactional-id."),
         click.option("--redrive", is_flag=True, help="What dlq redrive and purge need: Read, Write, Describe on "
                      "--topic, where letters go back to, DescribeConfigs on --group; and --dead-letter-topic."),
@@ -271,7 +271,9 @@ def require_choice(given: Given) -> None:
     """Raise UsageFailure unless a resource, principal or host says which entries are meant."""
     callers = (given.principals, given.allow_principals, given.deny_principals, given.allow_hosts, given.deny_hosts)
     if not given.resources and not any(callers):
-        raise UsageFailure(f"nothing says which entries; expected {_RESOURCES}, or --principal for all of a principal")
+        raise UsageFailure(
+            f"nothing says which entries; expected {_RESOURCES}, or --principal for all entries of a principal"
+        )
 
 
 def star_note(given: Given, *, any_found: bool) -> str:

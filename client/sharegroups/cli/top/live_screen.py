@@ -24,7 +24,7 @@ from sharegroups.insight.figures import duration
 
 ViewT = TypeVar("ViewT")
 
-#: How many rows a table has at most; a filter brings the others.
+#: The maximum number of rows in a table; a filter shows the others.
 ROWS_MAX: Final = 200
 #: How long one question to the cluster may take, in seconds.
 ASK_S: Final = 10.0

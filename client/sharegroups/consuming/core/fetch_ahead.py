@@ -60,7 +60,7 @@ class Ahead:
 
     def answered(self, records: int, size: int, batches: int) -> None:
         """Note what a response contained in all its partitions: the number of records, their total `size` in bytes, and
-        the number of batches. As many records as a poll may return mean that there is a backlog."""
+        the number of batches. A response with as many records as a poll may return means that there is a backlog."""
         self._full = records >= self._most
         self.is_on = self.is_on and self._full
         if records > 0:

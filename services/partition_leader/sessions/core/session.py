@@ -258,8 +258,8 @@ class SessionCache:
             _check_principal(request, self._sessions[key])
         if request.has_acknowledgements:
             raise InvalidRequestError(
-                f"acknowledgements in the opening ShareFetch (epoch 0) of member {key.member_id}: send them with the "
-                "session that acquired the records, or let their locks run out"
+                f"the opening ShareFetch (epoch 0) of member {key.member_id} has acknowledgements: send them with the "
+                "session that acquired the records, or let the locks of these records run out"
             )
         if self._removed_members.is_over(key, request.member_epoch, now_ms):
             raise UnknownMemberIdError(

@@ -47,7 +47,7 @@ async def check_connection(
         raise NotCheckedError(f"the store node {node} is {replication.role or replies[-1]!r}, expected a master")
     for reply in replies[: len(scripts.ALL)]:
         if isinstance(reply, ErrorReply):
-            raise NotCheckedError(f"the store node {node} refused a function: {reply}")
+            raise NotCheckedError(f"the store node {node} refused to load a function: {reply}")
     if cluster_id is not None:
         found = replies[-2] if local else await _cluster_id(store, timeout_ms)
         require_cluster(node, found, cluster_id)

@@ -113,5 +113,5 @@ async def test_a_thread_that_is_interrupted_outside_of_a_handler_goes_on(caplog:
     assert thread.is_alive()
     assert pool.in_hand == pool.running == 0
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said == "a handler thread was interrupted by SystemExit; it continues"
+    assert said == "a handler thread was interrupted by SystemExit; the thread continues"
     await pool.stop()

@@ -46,7 +46,7 @@ def test_one_that_names_nothing_is_refused_before_any_request(entries: FakeClust
     for words in ((), ("--operation", "Read"), ("--resource-pattern-type", "any")):
         said = remove(*words, "--force", status=1)
         assert "nothing says which entries; expected --topic, " in said.stderr
-        assert "or --principal for all of a principal" in said.stderr
+        assert "or --principal for all entries of a principal" in said.stderr
     assert entries.acl_requests == []
 
 
