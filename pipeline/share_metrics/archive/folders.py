@@ -5,6 +5,7 @@ raw/<kind>/batch=….<token>/dt=…/hour=…           the rows of one or more m
 checkpoints/<kind>                               Spark's positions
 read-up-to                                       the time up to which everything was read, see `read_up_to`
 topics.json                                      existing and former topics, see `topic_names`
+outages.json                                     spans in which nothing was read, see `outages`
 counters.json                                    the values of the counters for Prometheus, see `counters`
 metrics/<table>/window=1m|1h/dt=…/hour=…         windows
 """

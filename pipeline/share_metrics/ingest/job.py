@@ -34,6 +34,7 @@ from share_metrics.gauges.counters import CountersFile
 from share_metrics.gauges.gauges import FRESH_S, Gauges
 from share_metrics.gauges.scrape_port import scrape_port
 from share_metrics.ingest.log_samples import Sampler, newest_sample, samples
+from share_metrics.ingest.outages import Outages
 from share_metrics.ingest.read_up_to import Note, counts, read_up_to
 from share_metrics.ingest.stopping import Stop
 from share_metrics.ingest.tables import write_tables
@@ -302,6 +303,7 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
     begun = datetime.now(UTC)
     note = Note(job.data, job.source.max_rows_per_trigger, notify)
     moving = None if job.once else note  # a job that runs once has read everything only when it has ended
+    outages = Outages(job.data, None if job.once else job.trigger_s, notify)
     if any(confirmed(job.data, kind) < 0 for kind in KINDS):
         note.move(None)  # its rows were removed, to ingest from scratch
     if gauges is not None:
@@ -315,11 +317,13 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
     try:
         while not (ended := running.wait(_POLL_S)) and not stop.asked:
             _record_progress(running, shown, moving)
+            _note_outage(running, job, outages, notify)
             _count(gauges, moving)
             upkeep.run_due()
         _record_progress(running, shown, moving)
         if ended and job.once:
             note.move(begun)  # before the queries fixed the positions at which they end
+            outages.read(begun)
         _count(gauges, note, last=job.once)
     except Exception as error:
         raise QueryError(str(error)) from error
@@ -378,6 +382,17 @@ def _record_progress(running: Running, shown: tuple[Gauges, Freshness] | None, n
     for source in (source for one in progress.values() if one for source in one["sources"]):
         at, ends = (counts(source[name]) for name in ("endOffset", "latestOffset"))
         gauges.positions(at, ends or at)
+
+
+def _note_outage(running: Running, job: Job, outages: Outages, notify: Notify) -> None:
+    """Note what a continuous job has read, and report an outage that this ended."""
+    if job.once:
+        return
+    progress = [query.lastProgress if (query := running.queries.get(kind)) else None for kind in KINDS]
+    ended = outages.read_by(progress, job.source.max_rows_per_trigger)
+    if ended is not None:
+        since, until = (datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds") for ms in ended)
+        notify(f"nothing was read from {since} to {until}; pages show this as an outage of the ingest")
 
 
 @contextmanager
