@@ -10,7 +10,7 @@ LOSS: Final = "DataLossError"
 #: No node of the store answers; the job may retry.
 UNREACHABLE: Final = "StoreUnreachableError"
 #: The errors that readers raise when the store cannot be used.
-STORE: Final = (UNREACHABLE, "StoreReplyError", "NoClusterError")
+STORE: Final = (UNREACHABLE, "StoreReplyError", "NoClusterError", "OtherClusterError")
 #: The error for files that cannot be used.
 FOLDER: Final = "FolderError"
 #: Spark's error texts for failures after which a query may be restarted at once: a Python worker started too late; a

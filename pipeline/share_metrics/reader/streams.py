@@ -22,6 +22,10 @@ class NoClusterError(Exception):
     """No cluster was ever created in this store."""
 
 
+class OtherClusterError(NoClusterError):
+    """The store holds another cluster than the one that was read so far: it was replaced, or emptied."""
+
+
 class Topic(NamedTuple):
     """A topic as of the newest metadata."""
 
@@ -65,6 +69,17 @@ def cluster_id(store: Store) -> str:
     """The cluster's id; "" in a store that has none. Raises what `Store.call` raises."""
     found = store.call(_CLUSTER_ID, "GET", _CLUSTER_ID)
     return found.decode() if found else ""
+
+
+def check_cluster_id(store: Store, expected: str) -> None:
+    """Raise OtherClusterError unless the store holds this cluster. Raises what `Store.call` raises."""
+    found = cluster_id(store.primary)
+    if found != expected:
+        holds = f"is of cluster {found}" if found else "holds no cluster"
+        raise OtherClusterError(
+            f"this store {holds}, but positions and rows so far are of cluster {expected}; give the store of that "
+            "cluster, or another directory with --data"
+        )
 
 
 def topics(store: Store) -> list[Topic]:

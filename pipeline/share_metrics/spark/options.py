@@ -11,6 +11,7 @@ from kip932.store_settings import StoreAccess
 from share_metrics.reader import EntryId, Kind, ReadOptions, Store
 from share_metrics.reader.offsets import read_ids
 from share_metrics.reader.publishing import Publisher, checked_name
+from share_metrics.reader.streams import check_cluster_id
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -28,6 +29,7 @@ class SourceOptions:
     split_entries: int = 250_000
     page_count: int = 5_000
     max_rows_per_trigger: int = 300_000
+    max_rows_first_trigger: int = 300_000
     starting_ids: str = EARLIEST
     ending_ids: str = LATEST
     fail_on_data_loss: bool = False
@@ -35,6 +37,7 @@ class SourceOptions:
     fields: str = "all"
     read_from: str = "primary"
     reader_name: str = ""
+    cluster_id: str = ""
     access: StoreAccess = field(default_factory=StoreAccess)
 
     @property
@@ -64,6 +67,18 @@ class SourceOptions:
         """
         return Publisher(self.reader_name) if self.reader_name and self.kind is not Kind.LOG_META else None
 
+    def cluster_store(self) -> Store:
+        """A new store to plan with; the caller must close it. Raises OtherClusterError if it is of another cluster than
+        `clusterId` says, and what `Store.call` raises."""
+        store = self.store()
+        if self.cluster_id:
+            try:
+                check_cluster_id(store, self.cluster_id)
+            except BaseException:
+                store.close()
+                raise
+        return store
+
     def store(self) -> Store:
         """A new store to read from; the caller must close it."""
         return Store(self.url, self.password_env, access=self.access, replicas=self.read_from == "replica")
@@ -80,6 +95,7 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
     kind = options.get("kind", "")
     if kind not in set(Kind):
         raise ValueError(f"option kind is {kind!r}; expected one of {', '.join(Kind)}")
+    rows = _number(options, "maxRowsPerTrigger", None) or 300_000
     found = SourceOptions(
         url,
         Kind(kind),
@@ -88,7 +104,8 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
         num_partitions=_number(options, "numPartitions", 0) or 2 * (os.cpu_count() or 1),
         split_entries=_number(options, "splitEntries", None) or 250_000,
         page_count=_number(options, "pageCount", None) or 5_000,
-        max_rows_per_trigger=_number(options, "maxRowsPerTrigger", None) or 300_000,
+        max_rows_per_trigger=rows,
+        max_rows_first_trigger=min(rows, _number(options, "maxRowsFirstTrigger", None) or rows),
         starting_ids=options.get("startingIds", EARLIEST),
         ending_ids=options.get("endingIds", LATEST),
         fail_on_data_loss=_choice(options, "failOnDataLoss", ("false", "true")) == "true",
@@ -96,6 +113,7 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
         fields=_choice(options, "fields", ("all", "light")),
         read_from=_choice(options, "readFrom", ("primary", "replica")),
         reader_name=options.get("readerName", ""),
+        cluster_id=options.get("clusterId", ""),
         access=StoreAccess.of(options),
     )
     if found.reader_name:

@@ -119,11 +119,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[str, Position] | None = None
         self._earliest: dict[str, Position] = {}  # as of the last plan, starts of streams that no checkpoint has yet
         self._publisher = given.publisher()
+        self._planned = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The positions at which a new query starts."""
         given = self._given
-        with given.store() as store:
+        with given.cluster_store() as store:
             reader = Reader(store, given.kind)
             tips = reader.tips(reader.streams(given.shards))
             return to_offsets(_first_positions(reader, given, tips))
@@ -140,7 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The positions at which the next micro-batch ends. Only ids are transferred (PM-9)."""
         given = self._given
         begins = from_offsets(start)
-        with given.store() as store:
+        with given.cluster_store() as store:
             reader = Reader(store, given.kind)
             streams = reader.streams(given.shards)
             goals: dict[str, Goal] = {}
@@ -148,10 +149,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 goals = {stream: Goal(end.id, end.n) for stream, end in self._target.items()}
             tips = reader.tips([stream for stream in streams if self._target is None or stream in goals])
             rows = None if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", None)
+            if rows is not None and not self._planned:
+                rows = min(rows, given.max_rows_first_trigger)
             self._earliest = {stream: tip.earliest for stream, tip in tips.items() if tip and stream not in begins}
             plans = reader.plan(begins, tips, goals, rows)
             if self._publisher is not None:
                 self._publisher.publish(store, begins)
+        self._planned = True
         kept = {stream: begins[stream] for stream in streams if stream in begins}
         return to_offsets(kept | {stream: plan.end for stream, plan in plans.items()})
 
@@ -165,7 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = from_offsets(end)
         begins = self._earliest | from_offsets(start)
         ends = {stream: at for stream, at in ends.items() if begins.get(stream) != at}
-        with given.store() as store:
+        with given.cluster_store() as store:
             reader = Reader(store, given.kind, given.read_options)
             goals = {stream: Goal(at.id, at.n) for stream, at in ends.items()}
             plans = reader.plan(begins, reader.tips(list(ends)), goals)
@@ -174,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Publish `end`: the query has stored everything up to it, and never reads it again."""
         if self._publisher is not None:
-            with self._given.store() as store:
+            with self._given.cluster_store() as store:
                 self._publisher.publish(store, from_offsets(end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -183,7 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _latest(self) -> dict[str, Position]:
         given = self._given
-        with given.store() as store:
+        with given.cluster_store() as store:
             reader = Reader(store, given.kind)
             tips = reader.tips(reader.streams(given.shards))
         return {stream: tip.latest for stream, tip in tips.items() if tip is not None}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
+from share_metrics.reader.streams import OtherClusterError
 from share_metrics.spark.options import read_options
 from share_metrics.spark.source import StreamReader
 from tests.support.pipeline_entries import snapshot, update
@@ -57,6 +58,41 @@ def test_all_available_means_all(world: World) -> None:
     assert source.getDefaultReadLimit() == ReadMaxRows(5)
     _, found = trigger(source, source.initialOffset(), ReadAllAvailable())
     assert len(found) == 62
+
+
+@pytest.mark.rule("PM-107")
+def test_the_first_trigger_of_each_start_is_small(world: World) -> None:
+    world.make_cluster(state_shards=2)
+    for stream in (S0, S1):
+        Log(world, stream).state(*(update(number) for number in range(30)))
+    at, found = None, []
+    for _ in range(2):
+        source = reader(world, maxRowsPerTrigger="20", maxRowsFirstTrigger="4")
+        for _ in range(2):
+            at, read = trigger(source, at or source.initialOffset(), source.getDefaultReadLimit())
+            found.append(len(read))
+    assert found == [4, 20, 4, 20]
+    source = reader(world, maxRowsFirstTrigger="4")
+    assert len(trigger(source, source.initialOffset(), ReadAllAvailable())[1]) == 62
+
+
+@pytest.mark.rule("PM-108")
+def test_a_store_that_was_replaced_or_emptied_is_not_read_on(world: World) -> None:
+    world.make_cluster(state_shards=1)
+    world.redis.set("{meta}:cluster", "one")
+    Log(world, S0).state(update(1), update(2))
+    source = reader(world, clusterId="one")
+    at, found = trigger(source, source.initialOffset(), ReadMaxRows(100))
+    assert len(found) == 3
+    world.clear()
+    with pytest.raises(OtherClusterError, match="holds no cluster, but positions and rows so far are of cluster one"):
+        source.latestOffset(at, ReadMaxRows(100))
+    world.make_cluster(state_shards=1)
+    world.redis.set("{meta}:cluster", "two")
+    Log(world, S0).state(*(update(number) for number in range(9)))
+    for ask in (lambda: source.latestOffset(at, ReadMaxRows(100)), lambda: source.partitions(at, at)):
+        with pytest.raises(OtherClusterError, match=r"this store is of cluster two, but .* are of cluster one; give"):
+            ask()
 
 
 @pytest.mark.rule("PM-8", "PM-68")

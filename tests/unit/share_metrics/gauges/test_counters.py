@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
+from threading import Thread
 from typing import Any, Final
 
 import pytest
@@ -15,7 +17,7 @@ from pyspark.sql import Row
 from share_metrics.archive.folders import checkpoints
 from share_metrics.gauges import gauges as module
 from share_metrics.gauges.counters import Counters, CountersFile
-from share_metrics.gauges.gauges import ROLLED_UP, Gauges
+from share_metrics.gauges.gauges import ROLLED_UP, Gauges, ResumeError
 from share_metrics.reader import Kind
 
 STATE: Final = Kind.SHARE_STATE
@@ -171,6 +173,35 @@ def test_until_all_is_taken_that_was_kept_a_scrape_shows_nothing_of_it() -> None
         after._names = {TOPIC: "orders"}
     assert labels(after) == labels(before)
     assert shown(after) == shown(before) == {"0": 1, ROLLED_UP: 4}
+
+
+@pytest.mark.rule("PM-38", "PM-107")
+@pytest.mark.parametrize("broken", [False, True], ids=["taken", "not taken"])
+def test_new_batches_wait_until_what_was_kept_is_taken(broken: bool) -> None:
+    """They are written by then. If they were counted first, older values would replace newer ones."""
+    before, kept = Gauges(), list[Counters]()
+    before._keep = lambda counters: kept.append(counters.copy())
+    before.take(STATE, batch((0, 5)), 0)  # type: ignore[arg-type]  # the test plays Spark's part
+    gauges, ended = Gauges(), list[str]()
+
+    def take() -> None:
+        try:
+            gauges.take(STATE, batch((0, 1)), 1)  # type: ignore[arg-type]
+        except ResumeError:
+            ended.append("not counted")
+        else:
+            ended.append("counted")
+
+    thread = Thread(target=take)
+    with nullcontext() if not broken else pytest.raises(KilledError), gauges.resuming(kept[-1]):
+        thread.start()
+        gauges.take(STATE, batch((0, 5)), kept=True)  # type: ignore[arg-type]
+        assert not ended
+        if broken:
+            raise KilledError
+    thread.join()
+    assert ended == ["not counted" if broken else "counted"]
+    assert shown(gauges) == ({} if broken else {"0": 6})
 
 
 class Ingest:

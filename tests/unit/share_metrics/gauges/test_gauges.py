@@ -147,7 +147,7 @@ def test_a_sample_counts_when_all_was_read_that_was_written_before_it() -> None:
 
 
 @pytest.mark.rule("PM-38", "PM-42")
-def test_a_lag_of_0_that_was_seen_long_ago_is_unknown_and_one_above_it_a_lower_bound() -> None:
+def test_a_lag_that_was_seen_long_ago_is_unknown_even_where_a_lower_bound_is_known() -> None:
     now = [NOW_S]
     gauges = Gauges(now=lambda: now[0])
     take_state(gauges, ("a", TOPIC, 0), news(1))
@@ -159,8 +159,48 @@ def test_a_lag_of_0_that_was_seen_long_ago_is_unknown_and_one_above_it_a_lower_b
     assert known(gauges) == (0, 0)
     gauges.sampled(now[0], [partition(41)])
     gauges.read_up_to(now[0])
+    assert known(gauges) == (40, 0)
     now[0] += 181
-    assert known(gauges) == (40, 1)
+    assert known(gauges) == (None, 1), "40 would stand still while the log grows"
+
+
+@pytest.mark.rule("PM-38")
+def test_a_sum_of_lags_of_which_one_is_unknown_is_unknown() -> None:
+    gauges = gauges_at(series_max=0)
+    for number in range(2):
+        take_state(gauges, ("a", TOPIC, number), news(1, lag=3))
+    assert series(gauges, "sharegroups_ingest_share_group_lag") == {("a", ROLLED_UP): 6}
+    take_state(gauges, ("a", TOPIC, 2), news(1, lag=3) | {"hwm_s": NOW_S - 181})
+    assert series(gauges, "sharegroups_ingest_share_group_lag") == {}
+    assert known(gauges) == (None, 1)
+
+
+@pytest.mark.rule("PM-106")
+def test_what_was_seen_before_a_time_without_reading_says_nothing_about_the_present() -> None:
+    gauges = gauges_at()
+    take_state(gauges, ("a", TOPIC, 0), news(1, lag=3))
+    gauges.sampled(NOW_S - 20, [partition(11)])
+    gauges.read_up_to(NOW_S - 20)
+    gauges._of_groups_known = True
+    members = "sharegroups_ingest_share_group_members"
+
+    def shown() -> tuple[float | None, float, bool]:
+        return (*known(gauges), any(one.samples for one in gauges.collect() if one.name == members))
+
+    assert shown() == (10, 0, True)
+    gauges.unknown_before(NOW_S + 1)
+    assert shown() == (None, 1, False)
+    assert series(gauges, "sharegroups_ingest_share_group_finished_offset") == {("a", "0"): 1}, "as last persisted"
+    take_state(gauges, ("a", TOPIC, 0), news(1, lag=6))
+    assert shown() == (None, 1, False), "a write of that time, which was read afterwards"
+    gauges.sampled(NOW_S + 1, [partition(5_001)])
+    gauges.read_up_to(NOW_S)
+    assert shown() == (None, 1, False), "not everything up to then is read"
+    gauges.read_up_to(NOW_S + 2)
+    assert shown() == (5_000, 0, True)
+    gauges.unknown_before(NOW_S + 30)
+    take_state(gauges, ("a", TOPIC, 0), news(1, lag=5_007) | {"hwm_s": NOW_S + 31})
+    assert shown() == (5_007, 0, False), "a write since then knows where the log ends"
 
 
 @pytest.mark.rule("PM-38", "PM-42")

@@ -23,8 +23,8 @@ def between(since_s: int, until_s: int) -> Span:
     return NOON_S + since_s, NOON_S + until_s
 
 
-def progress(seconds: float, rows: int = 0) -> dict[str, object]:
-    return {"timestamp": f"{at(seconds):%Y-%m-%dT%H:%M:%S}.000Z", "numInputRows": rows}
+def progress(seconds: float) -> dict[str, object]:
+    return {"timestamp": f"{at(seconds):%Y-%m-%dT%H:%M:%S}.000Z"}
 
 
 def seen(data: Path, now_s: float) -> list[Span]:
@@ -98,13 +98,13 @@ def test_jobs_that_run_once_are_expected_as_often_as_they_ran(tmp_path: Path) ->
 def test_the_slowest_query_counts(tmp_path: Path) -> None:
     job = Reads(tmp_path)
     for queries in ([progress(0), progress(0)], [progress(60), None], [progress(300), progress(0)]):
-        assert job.record.read_by(queries, 100) is None
+        assert job.record.read_by(queries) is None
     assert seen(tmp_path, 300) == [between(0, 300)]
-    assert job.record.read_by([progress(360), progress(350)], 100) is not None
+    assert job.record.read_by([progress(360), progress(350)]) is not None
     assert seen(tmp_path, 360) == [between(0, 350)]
-    job.record.read_by([progress(420), progress(420, rows=100)], 100)
+    job.record.read_by([progress(420), progress(420)], full=True)
     assert seen(tmp_path, 800) == [between(0, 350)], "a full trigger"
-    assert job.record.read_by([], 100) is None
+    assert job.record.read_by([]) is None
 
 
 @pytest.mark.rule("PM-105")

@@ -86,6 +86,27 @@ def test_all_queries_have_read_what_the_slowest_has(tmp_path: Path) -> None:
     assert read_up_to(tmp_path, LATER) is None
 
 
+@pytest.mark.rule("PM-37", "PM-107")
+def test_the_first_trigger_of_a_query_is_full_with_fewer_rows(tmp_path: Path) -> None:
+    note = Note(tmp_path, 100, lambda _: None, first_rows=20)
+
+    def advanced(seconds: float, run: str, batch: int, rows: int) -> tuple[float | None, bool]:
+        note.advance([progress(seconds, (0, rows)) | {"runId": run, "batchId": batch}])
+        at = read_up_to(tmp_path, LATER)
+        return at and (at - NOON).total_seconds(), note.full
+
+    assert advanced(1, "a", 7, 20) == (None, True)
+    assert advanced(1, "a", 7, 20) == (None, True), "the same one, seen again"
+    assert advanced(2, "a", 8, 20) == (None, True), "the one before it may have repeated a batch of an earlier run"
+    assert advanced(3, "a", 9, 20) == (3, False)
+    assert advanced(4, "a", 10, 100) == (3, True)
+    assert advanced(5, "b", 10, 19) == (5, False)
+    assert advanced(6, "b", 11, 20) == (5, True)
+    for number in range(40):
+        assert advanced(7, f"c{number}", 1, 20) == (5, True)
+    assert len(note._firsts) <= 16
+
+
 @pytest.mark.rule("PM-37")
 def test_a_time_that_has_not_come_was_noted_by_a_clock_that_was_wrong(tmp_path: Path) -> None:
     note = Note(tmp_path, 100, lambda _: None)
