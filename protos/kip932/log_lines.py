@@ -16,8 +16,10 @@ from typing import Any, Final, TextIO
 
 from kip932.printable import printable, printable_json
 
-#: The values of the setting `log.format`: JSON, text, or text on a terminal and JSON elsewhere.
-FORMS: Final = ("auto", "json", "console")
+#: The values of the setting `log.format`: JSON, text (by two names), or text on a terminal and JSON elsewhere.
+FORMS: Final = ("auto", "json", "text", "console")
+JSON: Final = "json"
+_TEXT: Final = frozenset({"text", "console"})
 #: The variable that has this setting, for the services and for a worker.
 FORM_VARIABLE: Final = "SHAREGROUPS_LOG_FORMAT"
 #: The fields that come first, in this order, where a line has them.
@@ -33,7 +35,7 @@ _BARE: Final = re.compile(r"[\w.,:;/@%+\-{}\[\]<>()*?!#$&|~^]+")
 
 def is_text(form: str, stream: TextIO) -> bool:
     """Return whether lines on this stream are plain text, by a value of `log.format`."""
-    return form == "console" or (form == "auto" and stream.isatty())
+    return form in _TEXT or (form == "auto" and stream.isatty())
 
 
 def timestamp(seconds: float) -> str:

@@ -30,6 +30,7 @@ from kip932.errors import (
 )
 from kip932.ids import ACK_RENEW
 from kip932.rpc.transport import TransportStatus
+from shard_runtime.call_ids import begin_call, current_request_id
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.binding import BoundMethod, CallContext, snake_case
 from shard_runtime.rpc.gate import Caller, Gate
@@ -208,6 +209,7 @@ class LocalStream:
             self._came.set_result(None)
 
     async def _run(self) -> None:
+        begin_call("", self.context.client_id)
         try:
             await self._bound.handler(self)
         except Exception as error:
@@ -408,7 +410,9 @@ def as_kafka_error(error: Exception, bound: BoundMethod, context: CallContext, l
     if isinstance(error, RpcFailureError):
         refused = error.status is TransportStatus.INVALID_ARGUMENT
         return InvalidRequestError(str(error)) if refused else UnknownServerError(str(error))
+    seen = "its log"
     if not expected(error):
+        seen += f", request {current_request_id()}"
         lines.error(
             "call_failed",
             key=(bound.method.path, context.peer, type(error)),
@@ -416,4 +420,4 @@ def as_kafka_error(error: Exception, bound: BoundMethod, context: CallContext, l
             peer=context.connection_id,
             exc_info=error,
         )
-    return UnknownServerError(f"the server met an unexpected {type(error).__name__}; see its log")
+    return UnknownServerError(f"the server met an unexpected {type(error).__name__}; see {seen}")

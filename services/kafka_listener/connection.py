@@ -39,6 +39,7 @@ from kafka_listener.sockets import Peer, peer_of
 from kafka_listener.tls import certificate_of
 from kip932.errors import InvalidRequestError, KafkaError, SaslAuthenticationFailedError, UnknownServerError
 from kip932.ids import REQUEST_PARTITIONS_MAX
+from shard_runtime.call_ids import CLIENT_ID_MAX, begin_call
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.budget import Holder
 from shard_runtime.rpc.gate import Caller
@@ -54,7 +55,6 @@ READ_AT_ONCE_ELEMENTS: Final = 10_000
 UNKNOWN_REQUEST_BYTES: Final = 64 * 1024
 #: How much is read of a connection with TLS while none of its requests may begin.
 AHEAD_BYTES: Final = 64 * 1024
-CLIENT_ID_MAX: Final = 255
 #: How many requests of one connection begin in one turn of the event loop: each step of others waits for a whole turn.
 BEGUN_AT_ONCE: Final = 4
 #: The maximum time for which nothing is read from a client that is over its quota, ms.
@@ -378,6 +378,7 @@ class KafkaConnection(asyncio.Protocol):
         """Have a request answered, and send the answer when it is its turn."""
         (request, items), last = read, False
         assert self._authenticator is not None
+        begin_call(f"{self.peer}/{header.correlation_id}", header.client_id or "")
         try:
             if api is self._around.offers.handshake:
                 response = self._authenticator.handshake(request)

@@ -15,6 +15,7 @@ from typing import Any, Final, TextIO
 import structlog
 
 from kip932.log_lines import is_text, json_line, text_line
+from shard_runtime.call_ids import with_call_ids
 from shard_runtime.record_log.store_url import masked
 from shard_runtime.topic_names import TOPIC_NAMES
 from shard_runtime.tracing import tracing
@@ -86,6 +87,7 @@ def configure_logs(
         processors=[
             structlog.contextvars.merge_contextvars,
             TOPIC_NAMES,
+            with_call_ids,
             _trace_ids,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Hashable, Mapping
 from typing import Any, Final, Literal
 
+from shard_runtime.call_ids import call_fields
+
 EVERY_S: Final = 10.0
 #: How many keys have lines of their own within an interval; all others share one line.
 KEYS_MAX: Final = 200
@@ -75,7 +77,7 @@ class RateLimitedLog:
             kept = self._kept.get(key) or self._open(key)
         kept.held_back += 1
         kept.level, kept.event = level, event
-        kept.fields = {name: value for name, value in fields.items() if name != "exc_info"}
+        kept.fields = call_fields() | {name: value for name, value in fields.items() if name != "exc_info"}
         for name, number in sums.items():
             kept.sums[name] = kept.sums.get(name, 0) + number
 

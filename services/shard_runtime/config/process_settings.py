@@ -248,7 +248,7 @@ PROGRESS_ROWS_MAX = integer(
     low=0, high=1_000_000,
 )  # fmt: skip
 LOG_LEVEL = string("log.level", "info", "Least level that is logged.", choices=("debug", "info", "warning", "error"))
-LOG_FORMAT = string("log.format", "auto", "json, console, or auto: json when not a terminal.", choices=FORMS)
+LOG_FORMAT = string("log.format", "auto", "json, text (or console), or auto: json when not a terminal.", choices=FORMS)
 
 _OWN_SETTINGS: Final = [
     value for name, value in list(globals().items()) if isinstance(value, Setting) and name.isupper()

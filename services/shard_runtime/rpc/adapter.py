@@ -16,6 +16,7 @@ from grpc_status import rpc_status  # type: ignore[import-untyped]  # it ships n
 from kip932.errors import ThrottlingQuotaExceededError
 from kip932.rpc.transport import CLIENT_ID_KEY, Method
 from kip932.telemetry import TRACEPARENT
+from shard_runtime.call_ids import CLIENT_ID_MAX, REQUEST_ID_KEY, begin_call, current_request_id
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.access import Needs
 from shard_runtime.rpc.authentication import Identity
@@ -28,7 +29,6 @@ from shard_runtime.rpc.status import expected, rich_status
 from shard_runtime.rpc.table import Effect
 from shard_runtime.tracing import failed, tracing
 
-CLIENT_ID_MAX: Final = 255
 #: The key of the call metadata that says who calls (CM-186).
 _AUTHORIZATION: Final = "authorization"
 
@@ -53,9 +53,9 @@ class Call(NamedTuple):
 
 def call_of(context: GrpcContext) -> Call:
     """Describe a call by gRPC's peer name, `ipv4:127.0.0.1:5000`, `ipv6:%5B::1%5D:5000` or `unix:…`, and its
-    metadata."""
+    metadata. Log lines of the present task then say that it answers this call (CM-240)."""
     connection = context.peer()
-    client_id, authorization, traceparent = "", None, ""
+    client_id, authorization, traceparent, request_id = "", None, "", ""
     for key, value in context.invocation_metadata() or ():
         if key == CLIENT_ID_KEY and not client_id:
             client_id = str(value)[:CLIENT_ID_MAX]
@@ -65,6 +65,9 @@ def call_of(context: GrpcContext) -> Call:
             authorization = text if authorization is None else f"{authorization},{text}"
         elif tracing.on and key == TRACEPARENT:
             traceparent = str(value)
+        elif key == REQUEST_ID_KEY and not request_id:
+            request_id = str(value)
+    begin_call(request_id, client_id)
     return Call(context, connection, _host(connection), client_id, authorization, traceparent)
 
 
@@ -243,7 +246,9 @@ async def _abort(
 ) -> bytes:
     if isinstance(error, grpc.aio.AbortError):
         raise error
+    status = rich_status(error)
     if not expected(error):
+        status.message += f", request {current_request_id()}"
         failures.error(
             "call_failed",
             key=(method.path, _host(context.peer()), type(error)),
@@ -254,7 +259,7 @@ async def _abort(
     # grpc.aio keeps the exception that ends a call, and that keeps this one: a reference cycle through the frames of
     # both, which would hold the request until the next garbage collection.
     _forget_frames(error)
-    await context.abort_with_status(rpc_status.to_status(rich_status(error)))
+    await context.abort_with_status(rpc_status.to_status(status))
     raise AssertionError("abort_with_status returned")
 
 

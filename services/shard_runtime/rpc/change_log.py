@@ -28,6 +28,6 @@ def log_changes(event: str, caller: object, changed: Sequence[str], **fields: st
         changed=", ".join(named),
         changes=len(changed),
         peer=getattr(caller, "peer", ""),
-        client=getattr(caller, "client_id", ""),
+        client_id=getattr(caller, "client_id", ""),
         **({} if principal is None else {"principal": principal}),
     )

@@ -9,13 +9,16 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
 import share_node.grpc_library  # noqa: F401 - before anything imports grpc
+from kip932.log_lines import JSON, json_line, timestamp
 from kip932.nearest_name import did_you_mean
 from kip932.printable import printable
 from kip932.store_settings import STORE_URL
@@ -331,7 +334,8 @@ def serve_role(role: str, arguments: Sequence[str]) -> int:
     raise_file_limit()
     warn_of_shown_password(" ".join(shown), f"give the URL as {STORE_URL.environment}, or in the settings file")
     status = 1
-    report = _send_reason if with_parent else _log_reason if settings[LOG_FORMAT] == "json" else _print_reason
+    json_alone = settings[LOG_FORMAT] == JSON  # chosen, and not only because this is no terminal
+    report = _send_reason if with_parent else _log_reason if json_alone else _print_reason
 
     async def body() -> None:
         nonlocal status
@@ -341,7 +345,7 @@ def serve_role(role: str, arguments: Sequence[str]) -> int:
             asyncio.get_running_loop().call_later(FIRST_SCREEN_S, write_log)
         try:
             # With a parent, the parent reports what is missing; a role on its own waits for it (CM-130).
-            announce = _announce_all if with_parent else _announce
+            announce = _announce_all if with_parent else partial(_announce, service if json_alone else "")
             reason = await serve(settings, stop.received, on_ready=announce, waits=not with_parent)
         except START_ERRORS as error:
             report(str(error))
@@ -357,8 +361,18 @@ def serve_role(role: str, arguments: Sequence[str]) -> int:
     return status
 
 
-def _announce(served: Served) -> None:
-    print(f"{READY_WORD} {served.address}", flush=True)
+def _announce(json_of: str, served: Served) -> None:
+    print(ready_line(served.address, json_of), flush=True)
+
+
+def ready_line(address: str, json_of: str = "") -> str:
+    """Return the line of standard output that says where a service is ready: `ready HOST:PORT`, for the program that
+    started it. With the name of the service as `json_of` it is JSON, in the form of a log line, for programs that read
+    JSON alone from all that a service prints (CM-241)."""
+    if not json_of:
+        return f"{READY_WORD} {address}"
+    fields = {"timestamp": timestamp(time.time()), "level": "info", "event": READY_WORD, "service": json_of}
+    return json_line({**fields, "address": address})
 
 
 def _announce_all(served: Served) -> None:

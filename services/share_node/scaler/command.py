@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from kip932.keda import external_scaler_pb2
+from kip932.log_lines import JSON
 from shard_runtime.config.process_settings import (
     ALLOW_PLAINTEXT,
     CONNECTION_AGE_MS,
@@ -30,7 +31,7 @@ from shard_runtime.logs import configure_logs
 from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer, add_whole
 from shard_runtime.rpc.table import Port
 from share_node.node.internal import node_certificates, warn_of_readable_secrets
-from share_node.node.serve import START_ERRORS, StopSignal, run
+from share_node.node.serve import START_ERRORS, StopSignal, ready_line, run
 from share_node.scaler.backlog import BacklogReader
 from share_node.scaler.service import ExternalScaler
 from sharegroups.aio.admin import Admin
@@ -39,6 +40,7 @@ from sharegroups.config import ADMIN, Config
 from sharegroups.connection.security import transport_for
 from sharegroups.errors import ConfigError
 
+_NAME = "scaler"
 _SERVICE = external_scaler_pb2.DESCRIPTOR.services_by_name["ExternalScaler"]
 #: KEDA's requests have a few words of metadata.
 _MESSAGE_MAX_BYTES = 1 << 16
@@ -82,7 +84,7 @@ async def serve_scaler(settings: Settings, client: Mapping[str, str], stop: asyn
                 renewals = asyncio.ensure_future(certificates.watch())
             # Ready even while the cluster is not: KEDA then gets UNAVAILABLE, and keeps the current workers.
             await server.ready(True)
-            click.echo(f"ready {server.address}")
+            click.echo(ready_line(server.address, _NAME if settings[LOG_FORMAT] == JSON else ""))
             await stop.wait()
             await server.drain(settings[DRAIN_GRACE_MS] / 1000)
             if failures:
@@ -112,7 +114,7 @@ def scaler(bootstrap: str, command_config: Path | None, config: Path | None) -> 
         stop = StopSignal()
         try:
             settings = load_settings(environ=os.environ, file=config)
-            configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT], service="scaler")
+            configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT], service=_NAME)
             client = {"bootstrap.servers": bootstrap} | pairs(lines_of(command_config))
             await serve_scaler(settings, client, stop.received)
         except (*START_ERRORS, ConfigError) as error:

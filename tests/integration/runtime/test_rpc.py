@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 import pytest_asyncio
+import structlog
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
 from structlog.testing import capture_logs
@@ -24,7 +27,8 @@ from kip932.api.v1 import (
 )
 from kip932.errors import CoordinatorNotAvailableError, InvalidRequestError
 from kip932.rpc.grpc_transport import GrpcTransport
-from kip932.rpc.transport import Transport, TransportError, TransportStatus, service_methods
+from kip932.rpc.transport import CLIENT_ID_KEY, Transport, TransportError, TransportStatus, service_methods
+from shard_runtime.logs import configure_logs
 from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.binding import CallContext, ServerStream, snake_case
 from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer
@@ -336,6 +340,26 @@ async def test_a_call_that_fails_again_and_again_leaves_one_trace() -> None:
     finally:
         await transport.close()
         await server.drain(0)
+
+
+@pytest.mark.rule("CM-240")
+async def test_a_failed_call_and_its_line_have_the_same_id() -> None:
+    server, out = RpcServer("127.0.0.1"), io.StringIO()
+    server.add(CLUSTER, Echo())
+    await server.start()
+    configure_logs("info", "json", out)
+    try:
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            call = channel.unary_unary(FIND.path)
+            request = find_coordinator_pb2.FindCoordinatorRequest(coordinator_keys=["bug"]).SerializeToString()
+            with pytest.raises(grpc.aio.AioRpcError) as failed:
+                await call(request, metadata=(("x-request-id", "abc-7"), (CLIENT_ID_KEY, "me")))
+    finally:
+        structlog.reset_defaults()
+        await server.drain(0)
+    assert failed.value.details() == "the server met an unexpected RuntimeError; see its log, request abc-7"
+    (line,) = (json.loads(line) for line in out.getvalue().splitlines() if "call_failed" in line)
+    assert (line["request_id"], line["client_id"]) == ("abc-7", "me")
 
 
 @pytest.mark.rule("CM-4")

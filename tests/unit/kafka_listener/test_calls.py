@@ -29,6 +29,7 @@ from kip932.errors import (
     UnknownServerError,
 )
 from kip932.ids import ACK_ACCEPT, ACK_RELEASE, ACK_RENEW
+from shard_runtime.call_ids import begin_call
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.authentication import PASSWORD, UNKNOWN, Identity
@@ -175,7 +176,7 @@ async def test_what_this_node_has_no_role_for_is_refused_as_by_a_wrong_node() ->
         await fixture.calls.call("list_offsets", MetadataRequest())
 
 
-@pytest.mark.rule("KL-5")
+@pytest.mark.rule("CM-240", "KL-5")
 async def test_other_errors_become_kafkas_and_those_for_no_caller_are_logged() -> None:
     node = Node()
     fixture = Fixture(node)
@@ -184,7 +185,8 @@ async def test_other_errors_become_kafkas_and_those_for_no_caller_are_logged() -
         await fixture.calls.call("metadata", MetadataRequest())
     assert fixture.lines.events == []
     node.error = ZeroDivisionError()
-    with pytest.raises(UnknownServerError, match="ZeroDivisionError"):
+    begin_call("10.0.0.1:5/7", "me")
+    with pytest.raises(UnknownServerError, match=r"ZeroDivisionError; see its log, request 10\.0\.0\.1:5/7"):
         await fixture.calls.call("metadata", MetadataRequest())
     assert fixture.lines.events == ["call_failed"]
 

@@ -219,5 +219,5 @@ def test_warnings_have_the_form_of_all_programs(monkeypatch: pytest.MonkeyPatch)
     assert CliRunner().invoke(metrics, ["warn"]).stderr.endswith("Z WARNING waiting up to 5 s: LOADING\\x1b\n")
     monkeypatch.setenv("SHAREGROUPS_LOG_FORMAT", "xml")
     refused = CliRunner().invoke(metrics, ["warn"]).stderr
-    assert "SHAREGROUPS_LOG_FORMAT is 'xml'; expected one of auto, json, console" in refused
+    assert "SHAREGROUPS_LOG_FORMAT is 'xml'; expected one of auto, json, text, console" in refused
     assert logging.getLogger("share_metrics").handlers == []

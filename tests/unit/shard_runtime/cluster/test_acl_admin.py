@@ -403,7 +403,7 @@ async def test_a_change_is_logged_in_one_line_with_the_entries_and_the_caller(wo
     with structlog.testing.capture_logs() as lines:
         await node.create(READ, DENIED, READ._replace(operation=0))
         await node.delete(AclFilter(principal="User:alice"), AclFilter(operation=3))
-    caller = {"peer": "10.0.0.7", "client": "admin-1", "principal": "User:root", "log_level": "info"}
+    caller = {"peer": "10.0.0.7", "client_id": "admin-1", "principal": "User:root", "log_level": "info"}
     allow = "ALLOW User:alice from *: READ on TOPIC 'orders'"
     deny = "DENY User:mallory from 10.0.0.1: ALL on GROUP prefix 'bill'"
     assert lines == [

@@ -17,10 +17,10 @@ def test_one_line_names_what_has_changed_and_who_asked() -> None:
         log_changes("topics_created", CALLER, ["a", "b"])
         log_changes("group_deleted", None, ["g"])
         log_changes("topics_deleted", CALLER, [])
-    common = {"log_level": "info", "peer": "10.0.0.7", "client": "admin-1"}
+    common = {"log_level": "info", "peer": "10.0.0.7", "client_id": "admin-1"}
     assert lines == [
         {"event": "topics_created", "changed": "a, b", "changes": 2, **common},
-        {"event": "group_deleted", "changed": "g", "changes": 1, "log_level": "info", "peer": "", "client": ""},
+        {"event": "group_deleted", "changed": "g", "changes": 1, "log_level": "info", "peer": "", "client_id": ""},
     ]
 
 

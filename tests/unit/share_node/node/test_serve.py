@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -74,6 +75,7 @@ def test_a_role_says_where_it_serves_and_to_a_parent_also_where_nodes_reach_it_a
     assert role("", serve.WITH_PARENT, metrics="h:3") == (0, "ready h:1 h:2 h:3\n", "")
     assert role("", serve.WITH_PARENT, metrics="h:3", kafka="h:4") == (0, "ready h:1 h:2 h:3 h:4\n", "")
     assert role("", serve.WITH_PARENT, kafka="h:4") == (0, "ready h:1 h:2 - h:4\n", "")
+    assert role("", serve.WITH_PARENT, "log.format=json") == (0, "ready h:1 h:2\n", ""), "what its parent reads"
     os.close(parent)
 
 
@@ -87,12 +89,16 @@ def test_a_role_says_why_it_ends_or_cannot_start(role: Callable[..., tuple[int, 
     os.close(parent)
 
 
-def test_a_role_whose_logs_a_program_reads_logs_why_it_ends(
+@pytest.mark.rule("CM-241")
+def test_a_role_whose_output_a_program_reads_as_json_prints_nothing_else(
     role: Callable[..., tuple[int, str, str]],
 ) -> None:
     with capture_logs() as lines:
         status, reported, wrong = role("its store has ended", "log.format=json")
-    assert (status, reported, wrong) == (1, "ready h:1\n", "")
+    assert (status, wrong) == (1, "")
+    ready = json.loads(reported)
+    assert list(ready) == ["timestamp", "level", "event", "service", "address"], "as a log line"
+    assert [ready[name] for name in ("level", "event", "address")] == ["info", "ready", "h:1"]
     assert [line["cause"] for line in lines] == ["its store has ended"]
 
 

@@ -55,7 +55,7 @@ def test_in_a_file_a_line_is_json_with_the_fields_and_the_traceback_apart(monkey
 def test_a_form_that_does_not_exist_is_refused_with_those_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     monkeypatch.setenv("SHAREGROUPS_LOG_FORMAT", "xml")
-    with pytest.raises(ConfigError, match="SHAREGROUPS_LOG_FORMAT is 'xml'; expected one of auto, json, console"):
+    with pytest.raises(ConfigError, match="SHAREGROUPS_LOG_FORMAT is 'xml'; expected one of auto, json, text, console"):
         logging_to_stderr().__enter__()
 
 
