@@ -13,6 +13,7 @@ from group_coordinator.metrics import GroupCoordinatorMetrics
 from kafka_listener.metrics import KafkaListenerMetrics
 from partition_leader.metrics import PartitionLeaderMetrics
 from shard_runtime.metrics.loop_time import LoopTime
+from shard_runtime.metrics.process import ProcessMetrics
 from shard_runtime.metrics.runtime import (
     AccessMetrics,
     AuthenticationMetrics,
@@ -86,6 +87,7 @@ def node_rows() -> Iterator[Row]:
     registry.register(QuotaMetrics(ClientQuotas(lambda: 0)))
     registry.register(AuthenticationMetrics(()))
     registry.register(LoopTime())
+    registry.register(ProcessMetrics())
     registry.register(KafkaListenerMetrics(_UNREAD))
     return _registered(registry)
 

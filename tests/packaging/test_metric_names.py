@@ -18,6 +18,13 @@ PREFIXES: Final = {
     "Workers": "sharegroups_worker_",
     "The ingest of the metrics pipeline": "sharegroups_ingest_",
 }
+#: What Prometheus' own clients export of each process, under these names (CM-226).
+STANDARD: Final = frozenset(
+    {
+        "process_cpu_seconds_total", "process_max_fds", "process_open_fds", "process_resident_memory_bytes",
+        "process_start_time_seconds", "process_virtual_memory_bytes",
+    }
+)  # fmt: skip
 #: Words that stand for units other than Prometheus' base units, for a statistic, or for what only histograms have.
 REFUSED: Final = {
     **dict.fromkeys(("minutes", "hours", "days", "weeks", "milliseconds", "microseconds"), "not in seconds"),
@@ -54,12 +61,17 @@ def literals(folders: tuple[str, ...]) -> set[str]:
 
 @pytest.mark.rule("CM-174")
 def test_every_name_has_the_prefix_of_its_process_and_follows_the_conventions() -> None:
-    rows = list(listed())
+    rows = [row for row in listed() if row.name not in STANDARD]
     assert {row.section for row in rows} > PREFIXES.keys() - {""}
     found = {row.name: remarks(row.name, row.kind, PREFIXES.get(row.section, PREFIXES[""])) for row in rows}
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
     others = tuple(prefix for section, prefix in PREFIXES.items() if section)
     assert [row.name for row in rows if row.section not in PREFIXES and row.name.startswith(others)] == []
+
+
+@pytest.mark.rule("CM-226")
+def test_what_is_known_of_each_process_has_the_names_that_prometheus_clients_give_it() -> None:
+    assert {row.name for row in listed()} >= STANDARD
 
 
 @pytest.mark.rule("CM-174")

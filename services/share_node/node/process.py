@@ -50,6 +50,7 @@ from shard_runtime.config.process_settings import (
     Settings,
 )
 from shard_runtime.metrics.loop_time import LoopTime
+from shard_runtime.metrics.process import ProcessMetrics
 from shard_runtime.metrics.runtime import (
     AccessMetrics,
     AuthenticationMetrics,
@@ -348,6 +349,7 @@ class NodeProcess:
         if self.access is not None:
             self.registry.register(AccessMetrics(self.access))
         self.registry.register(LoopTime())
+        self.registry.register(ProcessMetrics())
 
     async def _open_metrics(self, host: str, port: int) -> HttpEndpoint:
         endpoint = HttpEndpoint(metrics_pages(self.registry))
