@@ -9,7 +9,8 @@ from typing import Final
 
 import pytest
 
-from tests.packaging.metrics_listed import listed
+from tests.packaging.metrics_listed import Listed, listed
+from tests.support.promtool import assert_without_remarks
 
 ROOT: Final = Path(__file__).parents[2]
 #: The prefix of the metrics of each kind of process, by the section of the page; services have the first.
@@ -67,6 +68,31 @@ def test_every_name_has_the_prefix_of_its_process_and_follows_the_conventions() 
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
     others = tuple(prefix for section, prefix in PREFIXES.items() if section)
     assert [row.name for row in rows if row.section not in PREFIXES and row.name.startswith(others)] == []
+
+
+def exposition(rows: list[Listed]) -> str:
+    """Return a text with each metric and one sample of each of its series."""
+    lines: list[str] = []
+    for row in rows:
+        lines += [f"# HELP {row.name} Something.", f"# TYPE {row.name} {row.kind}"]
+        given = [f'{label}="x"' for label in sorted(row.labels)]
+        for name in sorted(row.series):
+            bucket = ['le="+Inf"'] if name.endswith("_bucket") else []
+            lines.append(f"{name}{{{','.join(given + bucket)}}} 1")
+    return "\n".join([*lines, ""])
+
+
+@pytest.mark.rule("CM-174")
+def test_prometheus_own_check_has_no_remark_on_any_name() -> None:
+    rows = list(listed())
+    assert {"sharegroups_share_group_lag", "sharegroups_ingest_share_group_lag"} < {row.name for row in rows}
+    assert_without_remarks(exposition(rows))
+
+
+def test_prometheus_own_check_remarks_on_a_name_against_a_convention() -> None:
+    wrong = Listed("", "sharegroups_sessions_count", "gauge", frozenset())
+    with pytest.raises(AssertionError, match="sharegroups_sessions_count"):
+        assert_without_remarks(exposition([wrong]))
 
 
 @pytest.mark.rule("CM-226")

@@ -1,4 +1,5 @@
-"""Alerts as Prometheus evaluates them: `promtool test rules` on series that a test gives, minute by minute."""
+"""Alerts as Prometheus evaluates them: `promtool test rules` on series that a test gives, minute by minute; and what
+`promtool check metrics` says of the names that a process serves."""
 
 from __future__ import annotations
 
@@ -22,6 +23,18 @@ SCRAPED: Final = {"namespace": "ns", "job": "ns/sharegroups-pipeline", "pod": "p
 
 Labels = frozenset[tuple[str, str]]
 Series = Mapping[tuple[str, Labels], Sequence[float | None]]
+
+
+def assert_without_remarks(exposition: str) -> None:
+    """Assert that `promtool check metrics` has nothing to say about the text that a process serves at /metrics."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("needs promtool: it checks the metrics")
+    words = [promtool, "check", "metrics"]
+    done = subprocess.run(words, input=exposition, capture_output=True, text=True, timeout=BOUND_S, check=False)
+    remarks = done.stdout + done.stderr
+    assert not remarks, remarks
+    assert done.returncode == 0
 
 
 def labelled(**labels: str) -> Labels:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 from pyspark.sql import SparkSession
 
 from group_coordinator.core import records as r
@@ -14,6 +14,7 @@ from share_coordinator.core.records import ShareRecord, ShareTombstone
 from share_metrics.gauges.gauges import Gauges
 from share_metrics.reader import EntryId, Gap, Kind
 from tests.support.pipeline_entries import KEY, STREAM, TOPIC, snapshot, update
+from tests.support.promtool import assert_without_remarks
 
 from .frames import BASE_S, groups, states
 
@@ -65,6 +66,15 @@ def test_newest_values_stay_and_counts_add_up_over_batches(spark: SparkSession) 
     assert scraped.get_sample_value("sharegroups_ingest_freshness_seconds", {"stream": STREAM}) == 96
     gauges.take(Kind.SHARE_STATE, states(spark, [(5, ShareTombstone(KEY))]))
     assert value("start_offset") is None
+
+
+@pytest.mark.rule("CM-174")
+def test_prometheus_own_check_has_no_remark_on_what_an_ingest_serves(spark: SparkSession) -> None:
+    gauges = Gauges(now=lambda: float(BASE_S + 100))
+    gauges.take(Kind.SHARE_STATE, states(spark, [(1, snapshot(100))]))
+    text = generate_latest(registered(gauges)).decode()
+    assert "sharegroups_ingest_share_group_start_offset{" in text
+    assert_without_remarks(text)
 
 
 @pytest.mark.rule("PM-34", "PM-38", "PM-54")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 import urllib.request
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -25,6 +26,7 @@ from tests.packaging.metrics_listed import OUTSIDE, selectors
 from tests.packaging.test_monitoring import expressions
 from tests.support.node import BOUND_S, QUICK, Cluster, unique
 from tests.support.ports import free_port
+from tests.support.promtool import assert_without_remarks
 
 
 def scrape(port: int, path: str = "/metrics", timeout: float = 30) -> str:
@@ -113,6 +115,27 @@ def test_a_node_shows_what_it_delivers(node: tuple[Cluster, int]) -> None:
     assert found["sharegroups_share_partition_acquisition_lock_timeouts_total", where] == 0
     assert found["sharegroups_share_partition_in_flight_batches", where] == 0
     assert found["sharegroups_share_session_evictions_total", frozenset()] >= 0
+
+
+@pytest.mark.rule("CM-174")
+def test_prometheus_own_check_has_no_remark_on_what_a_node_serves(node: tuple[Cluster, int]) -> None:
+    text = scrape(node[1])
+    assert {name for name, _ in series(text)} >= {
+        "sharegroups_partitions_led",
+        "sharegroups_share_coordinator_writes_total",
+    }
+    assert "_created" not in text
+    assert_without_remarks(text)
+
+
+@pytest.mark.rule("CM-226")
+def test_a_node_shows_its_process_and_the_memory_that_this_may_use(node: tuple[Cluster, int]) -> None:
+    found = series(scrape(node[1]))
+    of = {name: found[name, frozenset()] for name, labels in found if name.startswith("process_")}
+    assert 10e6 < of["process_resident_memory_bytes"] < found["sharegroups_memory_limit_bytes", frozenset()]
+    assert 5 < of["process_open_fds"] < of["process_max_fds"]
+    assert of["process_cpu_seconds_total"] > 0
+    assert of["process_start_time_seconds"] < time.time()
 
 
 class Changing(Collector):
