@@ -15,7 +15,7 @@ from tests.packaging.metrics_listed import OUTSIDE, grouped, listed, selectors
 MONITORING: Final = Path(__file__).parents[2] / "deploy" / "kubernetes" / "components" / "monitoring"
 RULES: Final = ("rules.yaml", "history-rules.yaml")
 #: Labels that Prometheus adds to what it scrapes, and that of the buckets of histograms.
-SCRAPED: Final = frozenset({"namespace", "job", "pod", "le"})
+SCRAPED: Final = frozenset({"namespace", "job", "instance", "pod", "le"})
 
 
 #: Alerts on the ingest itself may use its metrics; what groups do is known without it.

@@ -29,6 +29,10 @@ from tests.support.ports import free_port
 from tests.support.promtool import assert_without_remarks
 
 
+#: Beginnings of names of metrics that a node without TLS does not serve.
+ELSEWHERE = ("sharegroups_ingest_", "sharegroups_certificate_")
+
+
 def scrape(port: int, path: str = "/metrics", timeout: float = 30) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=timeout) as answer:
         assert answer.status == 200
@@ -55,13 +59,13 @@ def node() -> Iterator[tuple[Cluster, int]]:
 
 
 def test_alerts_and_panels_ask_a_node_for_what_a_real_node_serves(node: tuple[Cluster, int]) -> None:
-    """What they ask the ingest for is tested with the pipeline."""
+    """What they ask the ingest for is tested with the pipeline, and what they ask of certificates with TLS."""
     families = list(text_string_to_metric_families(scrape(node[1])))  # some have no series yet
     served = {family.name + "_total" * (family.type == "counter") for family in families}
     served |= {f"{family.name}_bucket" for family in families if family.type == "histogram"}
     asked = {place: {name for name, _ in selectors(expression)} for place, expression in expressions().items()}
     of_nodes = {
-        place: {name for name in names if not OUTSIDE.match(name) and not name.startswith("sharegroups_ingest_")}
+        place: {name for name in names if not OUTSIDE.match(name) and not name.startswith(ELSEWHERE)}
         for place, names in asked.items()
     }
     assert {"sharegroups_shards"} in of_nodes.values()
