@@ -312,12 +312,12 @@ class Writing:
         if offset < self.records.start or state == AVAILABLE:
             return
         self.given_up[offset] = ""
+        self.unsent.limited += 1
         if state == ARCHIVING:
             self.dirty_archiving.add(offset)
             self.urgent = True
         else:
             self.dirty_archived[offset] = count
-            self.unsent.limited += 1
 
     def read_back_failed(self) -> None:
         asked, self.unknown = self.unknown, []

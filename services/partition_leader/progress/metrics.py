@@ -28,6 +28,9 @@ log = structlog.get_logger(__name__)
 #: How many rows are written before other tasks run: about 2 ms.
 _SLICE: Final = 100
 _OF: Final = ("group", "topic")
+#: Where records that are given up go: the values of a label (PL-810).
+DEAD_LETTER_QUEUE: Final = "dead_letter_queue"
+NO_DESTINATION: Final = "none"
 
 
 class ProgressMetrics(ComputedMetrics):
@@ -50,9 +53,11 @@ class ProgressMetrics(ComputedMetrics):
     )
     archived = counter(
         "sharegroups_share_group_records_archived_total",
-        "Records that will not come again though no consumer accepted them.",
+        "Records that will not come again though no consumer accepted them, by cause, and by whether the dead-letter "
+        "queue of the group gets them.",
         *_OF,
         "cause",
+        "destination",
     )
     since = gauge(
         "sharegroups_share_group_since_finish_seconds", "Time since a record was last finished, once one was.", *_OF
@@ -177,5 +182,9 @@ class _GroupFamilies:
         self._held.add_metric(labels, figures.longest.ms / 1000)
         finished = figures.finished.plus(departed)
         self._finished.add_metric(labels, finished.records)
-        self._archived.add_metric([*labels, DELIVERY_LIMIT], finished.limited)
-        self._archived.add_metric([*labels, REJECTED], finished.rejected)
+        for cause, records, letters in (
+            (DELIVERY_LIMIT, finished.limited, finished.limited_letters),
+            (REJECTED, finished.rejected, finished.rejected_letters),
+        ):
+            self._archived.add_metric([*labels, cause, DEAD_LETTER_QUEUE], letters)
+            self._archived.add_metric([*labels, cause, NO_DESTINATION], records - letters)

@@ -63,7 +63,7 @@ def until_counted(port: int, expected: dict[str, int]) -> None:
     deadline = time.monotonic() + BOUND_S
     while True:
         shown = series(scrape(port))
-        of = {"group": GROUP, "topic": "orders"}
+        of = {"group": GROUP, "topic": "orders", "destination": "none"}
         found = {cause: shown.get((ARCHIVED, frozenset((of | {"cause": cause}).items()))) for cause in expected}
         if found == expected:
             return

@@ -28,7 +28,6 @@ from tests.support.node import BOUND_S, QUICK, Cluster, unique
 from tests.support.ports import free_port
 from tests.support.promtool import assert_without_remarks
 
-
 #: Beginnings of names of metrics that a node without TLS does not serve.
 ELSEWHERE = ("sharegroups_ingest_", "sharegroups_certificate_")
 

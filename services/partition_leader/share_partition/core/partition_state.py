@@ -147,7 +147,8 @@ class PartitionState:
             roll_back(self.window, operation, self.now_ms, result, again)
         self.delayed_by[DelayCause.LOCK_EXPIRED] += result.delayed
         if self.status is Status.ACTIVE:
-            counters = Counters(n_limit=sum(last - first + 1 for first, last, _ in result.archived))
+            limited = [*((first, last) for first, last, _ in result.archived), *result.archiving]
+            counters = Counters(n_limit=sum(last - first + 1 for first, last in limited))
             self.write_back.note(result.changed, CAUSE_CATCH_UP, counters, urgent=bool(result.archiving))
             self.write_back.dirty.archiving += result.archiving
             self.write_back.dirty.archived += result.archived

@@ -21,6 +21,7 @@ from partition_leader.share_partition.core.effects import (
     ReadBackWanted,
 )
 from partition_leader.share_partition.core.failures import Consequence, meaning
+from partition_leader.share_partition.core.finished import Letter
 from partition_leader.share_partition.core.in_flight import Window
 from partition_leader.share_partition.core.operations import Operation, begin_delays, commit, force, state_of
 from partition_leader.share_partition.core.partition_state import PartitionState
@@ -43,7 +44,8 @@ def persisted(state: PartitionState, event: events.Persisted) -> None:
     commit(state.window, write.spans)
     state.reasons.add(write.failures, max(state.window.start_offset, write.progress.start_offset))
     parts = [write.carried.counters, *(operation.counters for operation in write.operations)]
-    state.finished = state.finished.counted(parts, state.now_ms)
+    letters = _letters(write)
+    state.finished = state.finished.counted(parts, letters, state.now_ms)
     for operation in write.operations:
         if operation.delays:
             _begin_delays(state, operation)
@@ -55,7 +57,8 @@ def persisted(state: PartitionState, event: events.Persisted) -> None:
     marks += [(found, DELIVERY_LIMIT) for found in write.carried.archived]
     if marks:
         state.effects += effects_of(marks)
-    _start_dead_letters(state, write)
+    if letters:
+        _start_dead_letters(state, letters)
 
 
 def _note_given_up(state: PartitionState, operation: Operation) -> None:
@@ -69,13 +72,16 @@ def _begin_delays(state: PartitionState, operation: Operation) -> None:
     state.delayed_by[DelayCause.RELEASED] += begin_delays(state.window, operation, state.now_ms)
 
 
-def _start_dead_letters(state: PartitionState, write: Write) -> None:
-    """Start phase 2 for the records that this write has stored as Archiving (PL-305, PL-412)."""
-    causes = [cause for operation in write.operations for cause in operation.dead_letters]
-    causes += [(span, DLQ_DELIVERY_COUNT_EXCEEDED) for span in write.carried.archiving]
-    if causes:
-        state.send_letters(causes)
-        state.wake = True  # records that wait for their dead letters free up room (PL-915)
+def _letters(write: Write) -> list[Letter]:
+    """Return the records that this write has stored as Archiving, with the causes of their dead letters."""
+    letters = [letter for operation in write.operations for letter in operation.dead_letters]
+    return letters + [(span, DLQ_DELIVERY_COUNT_EXCEEDED) for span in write.carried.archiving]
+
+
+def _start_dead_letters(state: PartitionState, letters: list[Letter]) -> None:
+    """Start phase 2 for records that are stored as Archiving (PL-305, PL-412)."""
+    state.send_letters(letters)
+    state.wake = True  # records that wait for their dead letters free up room (PL-915)
 
 
 def persist_failed(state: PartitionState, event: events.PersistFailed) -> None:
@@ -136,10 +142,11 @@ def read_back(state: PartitionState, event: events.ReadBack) -> None:
     state.reasons.add(event.failures, max(state.window.start_offset, event.start_offset))
     stored = StoredRecords(event.start_offset, event.batches)
     for operation in operations:
+        letters = tuple(operation.dead_letters)
         settle_operation(state.window, operation, stored, state.now_ms)
         _begin_delays(state, operation)
         if not _is_pending(state.window, operation):  # it is stored: a write is stored as a whole, or not at all
-            state.finished = state.finished.counted((operation.counters,), state.now_ms)
+            state.finished = state.finished.counted((operation.counters,), letters, state.now_ms)
     state.effects += effects_of(stored.archived(mark for operation in operations for mark in operation.archived))
     # Before the roll-back: records that become Archiving in it are not stored yet, and their dead letters must follow
     # their write (PL-305).

@@ -38,8 +38,11 @@ def members(count: Values, scraped: dict[str, str] = ONE) -> Series:
     return made("share_group_members", count, scraped, group="g")
 
 
-def archived(values: Values, scraped: dict[str, str] = ONE, cause: str = "delivery_limit") -> Series:
-    return made("share_group_records_archived_total", values, scraped, group="g", topic="t", cause=cause)
+def archived(
+    values: Values, scraped: dict[str, str] = ONE, cause: str = "delivery_limit", destination: str = "none"
+) -> Series:
+    of = {"group": "g", "topic": "t", "cause": cause, "destination": destination}
+    return made("share_group_records_archived_total", values, scraped, **of)
 
 
 def delays(values: Values) -> Series:
@@ -177,6 +180,13 @@ CASES: Final = {
     "a record is old": Case({**WELL, **of(50.0, moving), **group(oldest_unfinished_seconds=3_700.0)}, (OLD,)),
     "it is not so old": Case({**WELL, **of(50.0, moving), **group(oldest_unfinished_seconds=3_500.0)}),
     "a record is given up": Case({**WELL, **of(0.0, moving), **archived(from_minute(95, 3, 4))}, (ARCHIVED,)),
+    "one is given up, and gets a dead letter": Case(
+        {
+            **WELL, **of(0.0, moving), **archived(3.0),
+            **archived(from_minute(95, 3, 4), destination="dead_letter_queue"),
+        },
+        (ARCHIVED,),
+    ),
     "one was before the first scrape": Case({**WELL, **of(0.0, moving), **archived(since(95, 1.0))}, (ARCHIVED,)),
     "one was an hour ago": Case({**WELL, **of(0.0, moving), **archived(from_minute(20, 3, 4))}),
     "one was rejected": Case({**WELL, **of(0.0, moving), **archived(from_minute(95, 3, 4), cause="rejected")}),

@@ -18,7 +18,7 @@ from tests.support.virtual_time import virtual
 
 TOPIC, GONE = b"t" * 16, b"x" * 16
 NAMES = {TOPIC: "orders"}
-KNOWN = Figures(2, 7, 1_500, 3, 2, 1, Finished(4, 2, 1, 9), 20, since_finish_ms=250, longest=Held("m", 60_000))
+KNOWN = Figures(2, 7, 1_500, 3, 2, 1, Finished(4, 2, 1, 9, 2, 0), 20, since_finish_ms=250, longest=Held("m", 60_000))
 UNKNOWN = Figures()
 
 
@@ -50,16 +50,23 @@ def of(lines: list[str], group: str) -> list[str]:
 @virtual
 async def test_every_figure_has_its_series_and_none_while_it_is_unknown() -> None:
     parts = {("g", TOPIC, 0): KNOWN, ("new", TOPIC, 0): UNKNOWN, ("g", GONE, 0): KNOWN}
-    departed = {("g", TOPIC): Finished(10, 0, 5, 3)}
+    departed = {("g", TOPIC): Finished(10, 0, 5, 3, 0, 4)}
     lines = await exported(parts, {TOPIC: TopicFigures(5, 4, 300), GONE: TopicFigures(1, 1, 1)}, departed)
-    labels = '{group="g",topic="orders"'
+    labels, archived = '{group="g",topic="orders"', "share_group_records_archived_total"
     assert of(lines, "g") == [
         f"share_group_dead_letters_waiting{labels}}} 1.0",
         f"share_group_lag{labels}}} 7.0",
         f"share_group_longest_held_seconds{labels}}} 60.0",
         f"share_group_oldest_unfinished_seconds{labels}}} 1.5",
-        'share_group_records_archived_total{cause="delivery_limit",group="g",topic="orders"} 6.0',
-        'share_group_records_archived_total{cause="rejected",group="g",topic="orders"} 2.0',
+        *(
+            f'{archived}{{cause="{cause}",destination="{where}",group="g",topic="orders"}} {count}'
+            for cause, where, count in (
+                ("delivery_limit", "dead_letter_queue", 4.0),
+                ("delivery_limit", "none", 2.0),
+                ("rejected", "dead_letter_queue", 2.0),
+                ("rejected", "none", 0.0),
+            )
+        ),
         f"share_group_records_delayed{labels}}} 2.0",
         f"share_group_records_finished_total{labels}}} 22.0",
         f"share_group_records_in_flight{labels}}} 3.0",
@@ -87,7 +94,8 @@ async def test_with_a_setting_each_partition_has_series() -> None:
         'share_group_lag{group="g",partition="1",topic="orders"} 9.0',
     ]
     assert 'share_group_records_finished_total{group="g",partition="0",topic="orders"} 7.0' in lines
-    assert 'share_group_records_archived_total{cause="rejected",group="g",partition="1",topic="orders"} 2.0' in lines
+    rejected = 'cause="rejected",destination="dead_letter_queue",group="g",partition="1",topic="orders"'
+    assert f"share_group_records_archived_total{{{rejected}}} 2.0" in lines
 
 
 @pytest.mark.rule("PL-956")
