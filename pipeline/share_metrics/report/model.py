@@ -24,11 +24,12 @@ _TOTALS: Final = ("finished", "accepted", "released", "rejected", "timed_out", "
 
 
 class Point(NamedTuple):
-    """One window of a share-partition; unknown values are None."""
+    """One window of a share-partition; unknown values are None. `least`: the lag is only a lower bound."""
 
     time_s: int
     lag: float | None
     finished: float | None
+    least: bool = False
 
 
 class Event(StrEnum):
@@ -94,7 +95,9 @@ class PartitionLine:
 
     `lag`: at the end; None if it is unknown, or if the share-partition is `gone`. `lag_least`: `lag` is only a lower
     bound, since the log's end at that time is unknown. `delayed`: the records in the lag that still wait for the end of
-    a delay; None if unknown. `pace`: None if no window shows how many records arrived.
+    a delay; None if unknown. `pace`: None if no window shows how many records arrived. `given_back`: the records that
+    were released although no member asked for it, as when a session ends; `released` does not have them. `still_s`: how
+    long it has stood still at the end, s; None if it does not.
     """
 
     name: str
@@ -118,6 +121,8 @@ class PartitionLine:
     group_id: str = ""
     pace: Pace | None = None
     marks: tuple[Mark, ...] = ()
+    given_back: int | None = None
+    still_s: float | None = None
 
     @property
     def lag_unknown(self) -> bool:
@@ -153,6 +158,12 @@ class Report:
     members at the end, with their partitions as `has`. `stalls` are windows, `episodes` unbroken runs of them.
     `read_s`: how many seconds of the page's period were completely read. `reasons`: why records were given up, the most
     frequent kinds first; all others are the last row, whose `kind` is None (PM-94).
+
+    `cluster`: its name, empty if it is not known. `unread`: the topics that no group reads, with `topic`, `records`
+    and `oldest_s`, the time of the oldest record's append, s since 1970, or None. `configured`: the groups that have
+    only configs. `outages`: the spans, s since 1970, in which nothing was ingested. `store`: how full the store is, as
+    `used_bytes` and `limit_bytes` (None without a limit); None if it is not known. `letters`: the topics of dead
+    letters, with `topic` and `records`.
     """
 
     begin: str
@@ -175,6 +186,12 @@ class Report:
     ends: Sequence[Ends] = field(default_factory=tuple)
     read_s: int = 0
     reasons: Sequence[Row] = field(default_factory=tuple)
+    cluster: str = ""
+    unread: Sequence[Row] = field(default_factory=tuple)
+    configured: Sequence[str] = field(default_factory=tuple)
+    outages: Sequence[tuple[int, int]] = field(default_factory=tuple)
+    store: Row | None = None
+    letters: Sequence[Row] = field(default_factory=tuple)
 
     @property
     def found(self) -> Counts:
