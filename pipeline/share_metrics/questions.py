@@ -71,10 +71,12 @@ STUCK: Final = Question(
         **_PARTITION,
         "kind": "`stalled`: the group has members, but finished nothing for five minutes; `abandoned`: it has none",
         "lag": "records that are not finished",
+        "at_least": "true if the lag may be greater",
         "since": "the window in which it last finished something, or had nothing to do",
     },
     """
-SELECT group_id, topic, partition, kind, lag, window - make_dt_interval(0, 0, 0, still_s) AS since
+SELECT group_id, topic, partition, kind, lag, lag_least AS at_least,
+  window - make_dt_interval(0, 0, 0, still_s) AS since
 FROM share_standstills WHERE window = last_window""",
 )
 FAILED: Final = Question(

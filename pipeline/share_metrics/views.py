@@ -23,6 +23,7 @@ from share_metrics.metrics import (
     deletions_of,
     fill_windows,
     group_windows,
+    known_ends,
     measure,
     poison_of,
     progress_of,
@@ -36,6 +37,7 @@ from share_metrics.metrics import (
 from share_metrics.metrics.common import KEY, since, until
 from share_metrics.metrics.newest import topic_names
 from share_metrics.questions import QUESTIONS
+from share_metrics.reader import Kind
 from share_metrics.reader.schemas import WRITE_COUNTS
 
 #: How long before their end the views start by default.
@@ -51,14 +53,16 @@ _PERCENTILES: Final = {f"release_to_final_{name}_ms": f"{name}_ms" for name in (
 
 
 class Rows(NamedTuple):
-    """Rows of the kinds `share_state` and `group`, and samples of log ends (PM-18) if there are any.
+    """Rows of the kinds `share_state` and `group`; samples of log ends, and rows of the kind `log_meta`, if there are
+    any (PM-18).
 
-    Without samples a lag is known only from leaders' writes (PM-42).
+    Without either, a lag is known only from leaders' writes (PM-42).
     """
 
     states: DataFrame
     groups: DataFrame
     log_ends: DataFrame | None = None
+    log_meta: DataFrame | None = None
 
 
 class Times(NamedTuple):
@@ -101,7 +105,9 @@ def register_history(
     states, groups = (stored(spark, data, kind) for kind in KINDS)
     at = at or read_up_to(data, now) or _after_newest(states, groups)
     times = Times(begin or at - SPAN, at, now, window_s)
-    return register_views(Rows(states, groups, samples(spark, data, times.begin - _READ_BACK, at)), times)
+    batches = stored(spark, data, Kind.LOG_META) if visible(data, Kind.LOG_META) else None
+    ends = samples(spark, data, times.begin - _READ_BACK, at + timedelta(microseconds=1))
+    return register_views(Rows(states, groups, ends, batches), times)
 
 
 def register_views(rows: Rows, times: Times | None = None) -> Times:
@@ -125,9 +131,9 @@ def _tables(rows: Rows, times: Times) -> dict[str, DataFrame]:
     (begin, end), window_s = times.edges, times.window_s
     states = since(until(rows.states, F.lit(times.at)), F.lit(begin - _READ_BACK)).localCheckpoint()
     groups = until(rows.groups, F.lit(times.at)).localCheckpoint()
-    ends = rows.log_ends
-    if ends is not None:
-        ends = ends.where(F.col("sampled_at") < F.lit(times.at)).localCheckpoint()
+    ends = known_ends(rows.log_ends, rows.log_meta, window_s, times.at, begin - _READ_BACK)
+    if ends.marks is not None:
+        ends = ends._replace(marks=ends.marks.localCheckpoint())
     topics = topic_names(groups).localCheckpoint()
     found = measure(states, window_s).localCheckpoint()
     windows, replays = progress_of(found, window_s), replay_windows_of(found)

@@ -6,7 +6,8 @@ There is a folder for each hour, so that new rows in one hour do not rewrite its
 numbers of the last batches read; the ids of their queries, because a new query starts at number 0; and the time of the
 last sample of log ends that was used. It is written after the tables, so that a killed job only repeats work.
 
-Lag depends on samples too: `progress` and `lag` are also recomputed starting at the hour of that sample. `lag` has all
+Lag depends on samples and on rows of `log_meta` too: `progress` and `lag` are also recomputed starting at the hour of
+that sample, and at the first hour with new rows of `log_meta`. `lag` has all
 windows up to the time up to which everything was read, including those in which nothing was written.
 """
 
@@ -27,7 +28,15 @@ from share_metrics.archive.window_rows import states_of
 from share_metrics.ingest.log_samples import newest_sample, samples
 from share_metrics.ingest.read_up_to import read_up_to
 from share_metrics.ingest.writing import KINDS, stored
-from share_metrics.metrics import fill_windows, group_windows, progress, replay_windows, with_log_ends
+from share_metrics.metrics import (
+    LogEnds,
+    fill_windows,
+    group_windows,
+    known_ends,
+    progress,
+    replay_windows,
+    with_log_ends,
+)
 from share_metrics.metrics.common import KEY, since
 from share_metrics.metrics.stalls import deletions
 from share_metrics.reader import Kind
@@ -62,10 +71,15 @@ def write_tables(spark: SparkSession, data: Path) -> list[str]:
                 _write(spark, data, kind, name, compute, min(hours))
         touched |= hours
         lagging |= hours if kind is Kind.SHARE_STATE else set()
+    read[Kind.LOG_META] = _last_read(before, data, Kind.LOG_META)
+    news = [span for span in visible(data, Kind.LOG_META) if span.last > read[Kind.LOG_META]]
+    if news:  # batches that were appended during an outage of the ingest change the lag of its windows
+        read[Kind.LOG_META] = news[-1].last
+        lagging |= {hour for span in news for hour in span.hours}
     read |= _write_lag(spark, data, lagging, before.get(_SAMPLED))
     note.parent.mkdir(parents=True, exist_ok=True)
     new = note.with_suffix(".new")
-    new.write_text(json.dumps({**read, _QUERIES: {kind: query_id(data, kind) for kind in KINDS}}))
+    new.write_text(json.dumps({**read, _QUERIES: {kind: query_id(data, kind) for kind in (*KINDS, Kind.LOG_META)}}))
     new.replace(note)
     return sorted(touched)
 
@@ -83,15 +97,19 @@ def _write_lag(spark: SparkSession, data: Path, touched: set[str], sampled: str 
     hours = touched | again
     if hours:
         first = datetime.fromisoformat(f"{min(hours)}:00").replace(tzinfo=UTC)
-        ends = samples(spark, data, first - READ_BACK, until + timedelta(microseconds=1)).localCheckpoint()
+        seen = samples(spark, data, first - READ_BACK, until + timedelta(microseconds=1)).localCheckpoint()
+        batches = stored(spark, data, Kind.LOG_META) if visible(data, Kind.LOG_META) else None
+
+        def ends_of(window_s: int) -> LogEnds:
+            return known_ends(seen, batches, window_s, until, first - READ_BACK)
 
         def with_lag(recent: DataFrame, window_s: int) -> DataFrame:
-            return with_log_ends(progress(recent, window_s), ends, window_s)
+            return with_log_ends(progress(recent, window_s), ends_of(window_s), window_s)
 
         def lag(recent: DataFrame, window_s: int) -> DataFrame:
             end = datetime.fromtimestamp(-(-until.timestamp() // window_s) * window_s, UTC)
             windows = progress(recent, window_s)
-            filled = fill_windows(windows, window_s, first, end, deletions(recent, window_s), ends)
+            filled = fill_windows(windows, window_s, first, end, deletions(recent, window_s), ends_of(window_s))
             known = filled.where(F.col("window") < F.lit(until))
             return known.select(*_LAG).withColumnRenamed("last_lag", "lag")
 

@@ -5,6 +5,7 @@ per tumbling window of event time. The name of a lower bound ends in `_lb`.
 """
 
 from share_metrics.metrics.groups import convergence, group_windows, share_partition_counts
+from share_metrics.metrics.known_ends import LogEnds, known_ends
 from share_metrics.metrics.lag import lag_seconds, with_log_ends
 from share_metrics.metrics.membership import memberships
 from share_metrics.metrics.pace import paces, with_arrivals
@@ -25,6 +26,7 @@ from share_metrics.metrics.replaying import (
 from share_metrics.metrics.stalls import episodes, fill_windows, stalls, with_delayed
 
 __all__ = [
+    "LogEnds",
     "convergence",
     "deletions_of",
     "ends_of",
@@ -32,6 +34,7 @@ __all__ = [
     "fill_windows",
     "gaps",
     "group_windows",
+    "known_ends",
     "lag_seconds",
     "loads_of",
     "measure",

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 from pyspark.sql.window import WindowSpec
 
 from share_metrics.metrics.common import KEY, ORDER, timed, windowed
+from share_metrics.metrics.known_ends import LogEnds
 from share_metrics.metrics.lag import with_log_ends
 
 #: Counts that are 0 in a window without records; every other number is a gauge.
@@ -37,7 +38,7 @@ def fill_windows(  # noqa: PLR0917 - what windows are filled with, and their tim
     begin: datetime | None = None,
     end: datetime | None = None,
     deleted: DataFrame | None = None,
-    ends: DataFrame | None = None,
+    ends: LogEnds | None = None,
 ) -> DataFrame:
     """The columns of `progress` that make sense for idle windows too, for every window up to the last one overall.
 
@@ -48,8 +49,8 @@ def fill_windows(  # noqa: PLR0917 - what windows are filled with, and their tim
     end; it has no lag there, and no windows until it is written again. `deleted` are rows of `deletions`. Without them
     every window with a tombstone counts as a deletion, even if the share-partition was created again in it.
 
-    `ends` are samples of log ends. `last_lag` is the lag at the window's end, or a lower bound of it, from all that was
-    known by then (`with_log_ends`). `lag` is the same if the end of the log was seen within the hour before, else null.
+    `ends`: what is known of the logs' ends. `last_lag` is the lag at the window's end, or a lower bound of it
+    (`with_log_ends`). `lag` is the same if the end of the log was seen within the hour before, else null.
     """
     step = F.expr(f"interval {window_s} seconds")
     marked = _with_eras(windows, deleted)
@@ -138,7 +139,7 @@ def episodes(standing: DataFrame, window_s: int = 60) -> DataFrame:
     """One row for each standstill, an unbroken run of windows in rows of `stalls` (PM-90).
 
     `since`: the window in which something was last finished, or nothing was due.
-    `until`: the end of its last window. `lag`: the largest lag in it.
+    `until`: the end of its last window. `lag`: the largest lag in it; `lag_least`: that is only a lower bound.
     """
     of_kind = Window.partitionBy(*KEY, "kind").orderBy("window")
     step = F.col("window").cast("long") - F.lag("window").over(of_kind).cast("long")
@@ -149,10 +150,11 @@ def episodes(standing: DataFrame, window_s: int = 60) -> DataFrame:
         F.timestamp_seconds(since_s).alias("since"),
         (F.max("window") + F.expr(f"interval {window_s} seconds")).alias("until"),
         F.max("lag").alias("lag"),
+        F.max_by("lag_least", F.struct("lag", "lag_least")).alias("lag_least"),
     ).drop("episode")  # fmt: skip
 
 
-_SHOWN: Final = (*KEY, "window", "lag", "still_s")
+_SHOWN: Final = (*KEY, "window", "lag", "lag_least", "still_s")
 
 
 def _with_eras(windows: DataFrame, deleted: DataFrame | None) -> DataFrame:

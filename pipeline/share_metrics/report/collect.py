@@ -12,12 +12,14 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
 from share_metrics.metrics import (
+    LogEnds,
     deletions_of,
     ends_of,
     episodes,
     fill_windows,
     gaps,
     group_windows,
+    known_ends,
     lag_seconds,
     loads_of,
     measure,
@@ -48,6 +50,7 @@ from share_metrics.report.lines import (
     lines_of,
     name_of,
     points_of,
+    still_at_end,
     totals,
 )
 from share_metrics.report.model import REASONS_MAX, ROWS_MAX, SHOWN_MAX, Counts, Ends, Report
@@ -163,7 +166,7 @@ def collect(  # noqa: PLR0917 - the parts of a report
     groups = between.until(groups).localCheckpoint()
     streams = _streams(found, groups)
     names, there = _names_and_members(groups)
-    ends = None if logs is None else _usable(logs.ends, end, known)
+    ends = _usable(logs, end, known, window_s, begin - READ_BACK)
     windows = progress_of(found, window_s).select(*_OF_WINDOWS)
     windows = with_log_ends(windows, ends, window_s).localCheckpoint()
     # Start one window before the page: the lag at that window's end is the lag at the page's start.
@@ -173,12 +176,14 @@ def collect(  # noqa: PLR0917 - the parts of a report
     members = group_windows(groups, window_s).localCheckpoint()
     here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
     span = min(end - begin, READ_BACK)
-    at_the_end = _lagging(at_end(with_arrivals(filled, window_s, read_until), begin, end, read_until), logs, window_s)
+    at_the_end = at_end(with_arrivals(filled, window_s, read_until), begin, end, read_until)
+    at_the_end = _lagging(at_the_end, logs, window_s, read_until)
     done = totals(windows.where(F.col("window") < F.lit(end)), at_the_end, begin, begin - span)
-    points = points_of(_blank_after(filled.where(here), known_end), done[:SHOWN_MAX])
+    points = points_of(_blank_after(filled.where(here), read_until), done[:SHOWN_MAX])
     still = _judged(stalls(filled, members).where(here), known_end, read_until).localCheckpoint()
+    stood = _standing(still)
     incomplete, doubtful, least = _replay_counts(found, begin, here, archived(done))
-    counts = Counts(**_counts(streams, still), poison=doubtful, poison_least=least)
+    counts = Counts(**_counts(streams, stood), poison=doubtful, poison_least=least)
     poison = poison_of(found).where(F.col("last_seen") >= F.lit(begin)).orderBy(F.desc("last_seen"), *KEY, "offset")
     runs = episodes(still, window_s).orderBy(F.desc("kind"), F.desc("until"), *KEY, "since")
     shown, standing = _groups(members, here)
@@ -187,7 +192,7 @@ def collect(  # noqa: PLR0917 - the parts of a report
         begin.strftime(form),
         end.strftime(form),
         window_s,
-        lines_of(done, names, points, claims(streams, begin)),
+        lines_of(done, names, points, claims(streams, begin), still_at_end(stood, window_s, known_end, read_until)),
         # Skip the query for a kind that has no findings.
         poison=_rows(poison, names) if counts.poison else [],
         stalls=_rows(still.orderBy(F.desc("kind"), F.desc("window"), *KEY), names) if counts.stalls else [],
@@ -214,16 +219,22 @@ def _known_end(known_until: datetime, window_s: int) -> datetime:
     return datetime.fromtimestamp((whole + (part_s >= STALL_AFTER_S)) * window_s, UTC)
 
 
-def _blank_after(filled: DataFrame, known_end: datetime) -> DataFrame:
-    """Remove the values of windows without records after `known_end`: it is unknown what was written in them."""
-    unknown = (F.col("window") >= F.lit(known_end)) & (F.col("entries") == 0)
-    return filled.withColumns({name: F.when(~unknown, F.col(name)) for name in ("lag", "finished_count")})
+def _blank_after(filled: DataFrame, read_until: datetime) -> DataFrame:
+    """Remove the values of windows without records that begin after what was read: it is unknown what was written."""
+    unknown = (F.col("window") >= F.lit(read_until)) & (F.col("entries") == 0)
+    return filled.withColumns({name: F.when(~unknown, F.col(name)) for name in ("last_lag", "finished_count")})
 
 
-def _usable(ends: DataFrame, end: datetime, known: Known | None) -> DataFrame:
-    """The samples before the page's end and no later than the time of `known`, after which nothing was read."""
-    taken = ends.where(F.col("sampled_at") < F.lit(end))
-    return taken if known is None else taken.where(F.col("sampled_at") <= F.lit(known.until))
+def _usable(logs: Logs | None, end: datetime, known: Known | None, window_s: int, begin: datetime) -> LogEnds:
+    """What is known of the logs' ends up to the page's end, and up to the time of `known`, after which nothing was
+    read."""
+    until = None if known is None else min(end, known.until)
+    if logs is None:
+        return LogEnds(None, until)
+    samples = logs.ends.where(F.col("sampled_at") < F.lit(end))
+    batches = None if logs.batches is None else logs.batches.where(F.col("ts") < F.lit(end))
+    marks, _ = known_ends(samples, batches, window_s, until, begin)
+    return LogEnds(None if marks is None else marks.localCheckpoint(eager=False), until)
 
 
 def _whole_windows(begin: datetime, end: datetime, window_s: int) -> tuple[datetime, datetime]:
@@ -232,10 +243,10 @@ def _whole_windows(begin: datetime, end: datetime, window_s: int) -> tuple[datet
     return datetime.fromtimestamp(first * window_s, UTC), datetime.fromtimestamp(last * window_s, UTC)
 
 
-def _lagging(at_the_end: DataFrame, logs: Logs | None, window_s: int) -> DataFrame:
+def _lagging(at_the_end: DataFrame, logs: Logs | None, window_s: int, read_until: datetime) -> DataFrame:
     if logs is None or logs.batches is None:
         return at_the_end.withColumn("lag_seconds", F.lit(None).cast("double"))
-    return lag_seconds(at_the_end, logs.batches, window_s)
+    return lag_seconds(at_the_end, logs.batches, window_s, read_until)
 
 
 def _streams(found: DataFrame, groups: DataFrame) -> list[dict[str, Any]]:
@@ -252,15 +263,24 @@ def _gaps(streams: list[dict[str, Any]], groups: DataFrame) -> list[dict[str, An
     return sorted(rows, key=lambda row: (row["stream"], row["from_id"], row["to_id"]))[:ROWS_MAX]
 
 
-def _counts(streams: list[dict[str, Any]], still: DataFrame) -> dict[str, int]:
-    """The counts of all findings. A page shows only some rows, and the counts must not depend on that."""
-    entries = {name: sum(row[name] or 0 for row in streams) for name in ("lost", "quarantined", "unknown")}
-    windows = still.agg(
+def _standing(still: DataFrame) -> list[dict[str, Any]]:
+    """For each share-partition that stands still anywhere: in how many windows, in how many of them it is `stalled`,
+    and the `last` one of these windows, s since 1970, with its kind and `still_s`."""
+    last = F.max_by(F.struct("still_s", "kind"), "window").alias("at_last")
+    found = still.groupBy(*KEY).agg(
         F.count("*").alias("stalls"),
         F.count(F.when(F.col("kind") == "stalled", 1)).alias("stalled"),
-        F.count_distinct(*KEY).alias("standing"),
+        F.max("window").cast("long").alias("last"),
+        last,
     )
-    return entries | windows.collect()[0].asDict()
+    return [row.asDict() for row in found.select("*", "at_last.*").drop("at_last").collect()]
+
+
+def _counts(streams: list[dict[str, Any]], still: list[dict[str, Any]]) -> dict[str, int]:
+    """The counts of all findings. A page shows only some rows, and the counts must not depend on that."""
+    entries = {name: sum(row[name] or 0 for row in streams) for name in ("lost", "quarantined", "unknown")}
+    windows = {name: sum(row[name] for row in still) for name in ("stalls", "stalled")}
+    return entries | windows | {"standing": len(still)}
 
 
 def _replay_counts(

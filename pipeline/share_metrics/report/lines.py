@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -43,6 +44,7 @@ def at_end(filled: DataFrame, begin: datetime, end: datetime, read_until: dateti
         F.max_by("window", judged).alias("window"),
         *(F.sum(F.when(here & F.col("arrived").isNotNull(), F.col(name))).alias(pace) for name, pace in _PACE.items()),
         F.max_by("last_lag", F.when(~here, F.col("window"))).alias("lag_before"),
+        F.max_by("lag_least", F.when(~here, F.col("window"))).alias("least_before"),
         (F.max_by("gone", F.when(~here, F.col("window"))) | last_before.isNull()).alias("not_before"),
         F.max(here).alias("here"),
     ).where("here").withColumn("lag", F.when(~F.col("gone"), F.col("lag")))  # fmt: skip
@@ -68,7 +70,7 @@ def totals(windows: DataFrame, at_the_end: DataFrame, begin: datetime, before: d
     done = [F.when(idle, F.lit(0)).otherwise(F.col(name)).alias(name) for name in SUMMED]
     found = at_the_end.join(summed, [*KEY], "left").select(
         *KEY, "spso", "lag", "lag_least", "gone", "delayed", "lag_seconds", "arrived", "done", "seconds", "lag_before",
-        "not_before", "events", *(f"before_{name}" for name in _BEFORE.values()), *done,
+        "least_before", "not_before", "events", *(f"before_{name}" for name in _BEFORE.values()), *done,
     )  # fmt: skip
     rows = [row.asDict() for row in found.collect()]  # sorted here: Spark would run the plan twice to sort it
     return sorted(rows, key=lambda row: (row["lag"] is None, -(row["lag"] or 0), *key_of(row)))
@@ -78,18 +80,18 @@ def points_of(filled: DataFrame, worst: list[dict[str, Any]]) -> dict[tuple[Any,
     """The points of the charts of the share-partitions in `worst`."""
     points: dict[tuple[Any, ...], list[Point]] = {key_of(row): [] for row in worst}
     drawn = filled.where(F.concat_ws("\0", *KEY).isin(*("\0".join(map(str, key)) for key in points)))
-    shown = drawn.select(*KEY, F.col("window").cast("long").alias("at"), "lag", "finished_count")
+    shown = drawn.select(*KEY, F.col("window").cast("long").alias("at"), "last_lag", "lag_least", "finished_count")
     for row in sorted(shown.collect(), key=lambda row: row["at"]):
-        points[key_of(row)].append(Point(row["at"], row["lag"], row["finished_count"]))
+        points[key_of(row)].append(Point(row["at"], row["last_lag"], row["finished_count"], row["lag_least"]))
     return {key: tuple(found) for key, found in points.items()}
 
 
 def before_page(totals: list[dict[str, Any]], span: timedelta) -> Before:
     """The figures for the period before the page, from the rows of `totals`."""
     sums = {name: sum(row[f"before_{source}"] or 0 for row in totals) for name, source in _BEFORE.items()}
-    there = [row["lag_before"] for row in totals if not row["not_before"]]
-    unknown = sum(lag is None for lag in there)
-    return Before(int(span.total_seconds()), sum(lag or 0 for lag in there), unknown, **sums)
+    there = [(row["lag_before"], row["least_before"]) for row in totals if not row["not_before"]]
+    unknown = sum(lag is None or least for lag, least in there)
+    return Before(int(span.total_seconds()), sum(lag or 0 for lag, _ in there), unknown, **sums)
 
 
 def claims(streams: list[dict[str, Any]], begin: datetime) -> dict[tuple[Any, ...], list[Mark]]:
@@ -116,9 +118,14 @@ def lines_of(
     names: dict[str, str],
     points: Mapping[tuple[Any, ...], tuple[Point, ...]],
     owners: Mapping[tuple[Any, ...], list[Mark]],
+    still: Mapping[tuple[Any, ...], float],
 ) -> list[PartitionLine]:
-    """The share-partitions of a page, in the order of `totals`; some with points for their charts."""
-    return [_line(row, names, points.get(key_of(row), ()), marks_of(row, owners)) for row in totals]
+    """The share-partitions of a page, in the order of `totals`; some with points for their charts. `still`: for how
+    long those have stood still that do so at the end, s."""
+    return [
+        replace(_line(row, names, points.get(key_of(row), ()), marks_of(row, owners)), still_s=still.get(key_of(row)))
+        for row in totals
+    ]
 
 
 def archived(totals: list[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
@@ -154,6 +161,24 @@ def _line(
         None if row["seconds"] is None else Pace(row["arrived"], row["done"], row["seconds"]),
         marks,
     )
+
+
+def still_at_end(
+    rows: Iterable[Mapping[str, Any]], window_s: int, known_end: datetime, read_until: datetime
+) -> dict[tuple[Any, ...], float]:
+    """For how long, s, each share-partition has stood still that does so in the last window that is judged.
+
+    `rows`: for each share-partition the `last` window in which it stands still, s since 1970, with its `kind` and
+    `still_s`. Windows are judged up to `known_end`; that of `read_until` too, if the group has no
+    members, and then the time is that up to `read_until`.
+    """
+    found = {}
+    whole, read = known_end.timestamp(), read_until.timestamp()
+    for row in rows:
+        judged_to = max(whole, read) if row["kind"] == "abandoned" else whole
+        if row["last"] + window_s >= judged_to:
+            found[key_of(row)] = max(row["still_s"] - max(row["last"] + window_s - read, 0.0), 0.0)
+    return found
 
 
 def name_of(row: dict[str, Any], names: dict[str, str]) -> str:

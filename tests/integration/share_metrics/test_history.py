@@ -25,7 +25,7 @@ from share_metrics.ingest.log_samples import sample, samples
 from share_metrics.ingest.read_up_to import Note
 from share_metrics.ingest.tables import write_tables
 from share_metrics.ingest.writing import Source, Watch, start, stored, write_batch
-from share_metrics.metrics import lag_seconds, progress, replay_windows, with_log_ends
+from share_metrics.metrics import known_ends, lag_seconds, progress, replay_windows, with_log_ends
 from share_metrics.reader import Gap, Kind, Store
 from share_metrics.reader.log_ends import LogEnd, log_ends
 from share_metrics.report import Report
@@ -271,7 +271,7 @@ def test_lag_comes_from_where_logs_end_and_how_old_their_batches_are(
         (400, update(30)),
     ]
     windows = progress(states(spark, reported))
-    lagging = with_log_ends(windows, samples(spark, tmp_path))
+    lagging = with_log_ends(windows, known_ends(samples(spark, tmp_path)))
     # After 200 s the log still holds at least 14 records; after 400 s their number is unknown.
     found = [(row["lag"], row["lag_least"]) for row in rows_of(lagging, "window")]
     assert found == [(15, False), (14, True), (None, False)]

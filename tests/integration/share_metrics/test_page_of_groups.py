@@ -103,11 +103,18 @@ def test_a_standstill_is_reported_once_from_its_begin_to_its_end(story: Story, r
 @pytest.mark.rule("PM-90")
 def test_a_standstill_that_is_broken_is_two(spark: SparkSession) -> None:
     windows = [(minute, 10 + minute) for minute in (5, 6, 7, 12, 13)]
-    rows = [("g", "t", 0, at_time(minute * MINUTE), lag, minute % 12 * MINUTE, "stalled") for minute, lag in windows]
-    kinds = "group_id string, topic_id string, partition int, window timestamp, lag bigint, still_s bigint, kind string"
-    found = episodes(spark.createDataFrame(rows, kinds)).selectExpr("unix_seconds(since)", "unix_seconds(until)", "lag")
-    times = sorted((since - BASE_S, until - BASE_S, lag) for since, until, lag in found.collect())
-    assert times == [(0, 8 * MINUTE, 17), (12 * MINUTE, 14 * MINUTE, 23)]
+    rows = [
+        ("g", "t", 0, at_time(minute * MINUTE), lag, minute == 7, minute % 12 * MINUTE, "stalled")
+        for minute, lag in windows
+    ]
+    kinds = (
+        "group_id string, topic_id string, partition int, window timestamp, lag bigint, lag_least boolean, "
+        "still_s bigint, kind string"
+    )
+    shown = ("unix_seconds(since)", "unix_seconds(until)", "lag", "lag_least")
+    found = episodes(spark.createDataFrame(rows, kinds)).selectExpr(*shown)
+    times = sorted((since - BASE_S, until - BASE_S, lag, least) for since, until, lag, least in found.collect())
+    assert times == [(0, 8 * MINUTE, 17, True), (12 * MINUTE, 14 * MINUTE, 23, False)]
 
 
 @pytest.mark.rule("PM-90")
