@@ -7,7 +7,7 @@ read-up-to                                       the time up to which everything
 topics.json                                      existing and former topics, see `topic_names`
 outages.json                                     spans in which nothing was read, see `outages`
 counters.json                                    the values of the counters for Prometheus, see `counters`
-metrics/<table>/window=1m|1h/dt=…/hour=…         windows
+metrics/<table>/size=1m|1h/dt=…/hour=…           windows
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes windows as Parquet, starting at the first hour with new rows, overwriting older results (PM-2, PM-33, PM-35).
 
-    metrics/<table>/window=1m|1h/dt=…/hour=…
+    metrics/<table>/size=1m|1h/dt=…/hour=…
 
 There is a folder for each hour, so that new rows in one hour do not rewrite its whole day. metrics/read.json holds the
 numbers of the last batches read; the ids of their queries, because a new query starts at number 0; and the time of the
@@ -44,6 +44,10 @@ from share_metrics.reader import Kind
 #: All rows from this long before an hour on are read; older rows only if they give the state at that time (PM-32).
 READ_BACK: Final = timedelta(hours=1)
 WINDOWS: Final = {"1m": 60, "1h": 3_600}
+#: What the folders of windows are called before their size. The files have a column `window`, so a reader that takes
+#: columns from the names of folders would find two of them in folders of that name, which earlier builds wrote.
+_SIZE: Final = "size="
+_SIZE_BEFORE: Final = "window="
 _QUERIES: Final = "queries"
 _HOUR: Final = len("2026-11-22T08")
 _SAMPLED: Final = "log_ends"
@@ -57,6 +61,8 @@ _LAG: Final = (*KEY, "window", "last_lag", "lag_least", "gone")
 def write_tables(spark: SparkSession, data: Path) -> list[str]:
     """Recompute starting at the first hour with new rows. Returns the hours with new rows, as 2026-11-22T08."""
     note = data / "metrics" / "read.json"
+    for folder in sorted((data / "metrics").glob(f"*/{_SIZE_BEFORE}*")):
+        folder.rename(folder.with_name(_SIZE + folder.name.removeprefix(_SIZE_BEFORE)))
     before: dict[str, Any] = json.loads(note.read_text()) if note.exists() else {}
     read: dict[str, Any] = {kind: _last_read(before, data, kind) for kind in KINDS}
     touched: set[str] = set()
@@ -150,4 +156,4 @@ def _write(  # noqa: PLR0917 - the parts of a table
         dated = fresh.withColumn("dt", F.date_format("window", "yyyy-MM-dd"))
         # The session overwrites only partitions that have rows, so earlier hours do not change.
         writer = dated.withColumn("hour", F.date_format("window", "HH")).coalesce(1).write.mode("overwrite")
-        writer.partitionBy("dt", "hour").parquet(str(table / f"window={window}"))
+        writer.partitionBy("dt", "hour").parquet(str(table / f"{_SIZE}{window}"))
