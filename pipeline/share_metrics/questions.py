@@ -90,7 +90,7 @@ FAILED: Final = Question(
         "delivery_count": "how many times it was delivered",
         "first_seen": "when it was first released or given up, as far as is known",
         "last_seen": "when that happened last; 100 records of each share-partition, the newest, are listed",
-        "times_released": "how many times it was seen released with one delivery left",
+        "times_released": "how many times it came back after a delivery: released, given back, or its lock expired",
     },
     """
 SELECT group_id, topic, partition, offset, reason, state, delivery_count, first_seen, last_seen, times_released
@@ -104,12 +104,14 @@ REDELIVERY: Final = Question(
         "finished": "records whose deliveries were counted when they were finished",
         "redelivered": "of those, delivered more than once; a lower bound where a record took more than two deliveries",
         "ratio": "`redelivered` divided by `finished`",
-        "released": "records released",
+        "released": "records that members released",
+        "given_back": "records given back because their member's session ended",
         "timed_out": "records whose lock expired",
     },
     """
 SELECT group_id, topic, sum(finished_known) AS finished, sum(redelivered_lb) AS redelivered,
-  try_divide(sum(redelivered_lb), sum(finished_known)) AS ratio, sum(released) AS released, sum(timed_out) AS timed_out
+  try_divide(sum(redelivered_lb), sum(finished_known)) AS ratio, sum(released) AS released,
+  sum(given_back) AS given_back, sum(timed_out) AS timed_out
 FROM share_windows GROUP BY group_id, topic""",
 )
 RELEASE_TO_FINAL: Final = Question(

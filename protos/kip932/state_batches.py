@@ -76,6 +76,7 @@ class WriteStats(NamedTuple):
     n_reject: int | None = None
     n_timeout: int | None = None
     n_limit: int | None = None
+    n_given_back: int | None = None
     max_dc: int | None = None
     sum_dc: int | None = None
     hwm: int | None = None

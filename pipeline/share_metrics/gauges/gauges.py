@@ -65,6 +65,10 @@ _COUNTERS: Final = {
         "sharegroups_ingest_share_group_limit_archived_records_total",
         "Records archived at the delivery limit.",
     ),
+    "n_given_back": (
+        "sharegroups_ingest_share_group_given_back_records_total",
+        "Records given back because their member's session ended; they are no acknowledgements.",
+    ),
     "writes": ("sharegroups_ingest_share_group_writes_total", "Writes of share-partition state."),
     "poison_sightings": (
         "sharegroups_ingest_share_group_poison_sightings_total",

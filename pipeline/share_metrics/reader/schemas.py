@@ -43,10 +43,13 @@ class Count(NamedTuple):
 #: By column, the counts that a leader gives with a write. Schema, sums and views follow from them.
 WRITE_COUNTS: Final = {
     "n_accept": Count(True, "ack_accept", "accepted", "records that this write accepts"),
-    "n_release": Count(False, "ack_release", "released", "records that it releases"),
+    "n_release": Count(False, "ack_release", "released", "records that members release by it"),
     "n_reject": Count(True, "ack_reject", "rejected", "records that it rejects"),
     "n_timeout": Count(False, "timeout_count", "timed_out", "records whose lock expired"),
     "n_limit": Count(True, "limit_archived_count", "limited", "records that reached the delivery limit"),
+    "n_given_back": Count(
+        False, "given_back_count", "given_back", "records that it gives back, since their member's session ended"
+    ),
 }
 
 

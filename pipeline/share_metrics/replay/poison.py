@@ -27,7 +27,11 @@ class Reason(StrEnum):
 
 
 class Poison(NamedTuple):
-    """An offset that failed permanently, or that was released and has one delivery left. Times are event times, µs."""
+    """An offset that failed permanently, or that was released and has one delivery left. Times are event times, µs.
+
+    `times_released`: how many times it was available again after a delivery, because it was released or given back, or
+    because its lock expired: all its deliveries, but for the one that ended it.
+    """
 
     offset: int
     delivery_state: int
@@ -125,11 +129,8 @@ class Suspects:
 
     def _release(self, offset: int, count: int, now_us: int) -> None:
         known = self._near_limit.pop(offset, None) or self._failed.pop(offset, None)
-        first_seen, released = (known.first_seen_us, known.times_released) if known else (now_us, 0)
-        _add(
-            self._near_limit,
-            Poison(offset, STATE_AVAILABLE, count, Reason.NEAR_LIMIT, first_seen, now_us, released + 1),
-        )
+        first_seen = known.first_seen_us if known else now_us
+        _add(self._near_limit, Poison(offset, STATE_AVAILABLE, count, Reason.NEAR_LIMIT, first_seen, now_us, count))
 
     def _fail(self, offset: int, state: int, count: int, why: Reason, now_us: int) -> None:
         known = self._failed.get(offset)
@@ -137,8 +138,8 @@ class Suspects:
             self._failed[offset] = known._replace(delivery_state=state)  # dead letter written, or write repeated
             return
         known = self._near_limit.pop(offset, None) or self._failed.pop(offset, None)
-        first_seen, released = (known.first_seen_us, known.times_released) if known else (now_us, 0)
-        _add(self._failed, Poison(offset, state, count, why, first_seen, now_us, released))
+        first_seen = known.first_seen_us if known else now_us
+        _add(self._failed, Poison(offset, state, count, why, first_seen, now_us, max(count - 1, 0)))
 
 
 def _newest_of(first: int, last: int) -> range:

@@ -15,7 +15,7 @@ from share_metrics.report.model import MARKS_MAX, Before, Event, Mark, Pace, Par
 
 SUMMED: Final = (
     "finished_count", "ack_accept", "ack_release", "ack_reject", "timeout_count", "limit_archived_count",
-    "redelivered_lb", "finished_known", "state_epoch_resets", "anomalies",
+    "given_back_count", "redelivered_lb", "finished_known", "state_epoch_resets", "anomalies",
 )  # fmt: skip
 
 #: The figures that a page shows for the period before it, and their columns.
@@ -160,6 +160,7 @@ def _line(
         row["group_id"],
         None if row["seconds"] is None else Pace(row["arrived"], row["done"], row["seconds"]),
         marks,
+        row["given_back_count"],
     )
 
 

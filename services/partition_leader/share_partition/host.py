@@ -449,6 +449,6 @@ def _stats_of_write(effect: fx.Persist, high_watermark: int, delivery_count_limi
     """Return the statistics for a write of share-partition state (PM-20), which only the leader knows. Writes that
     release or archive records include the group's limit; other writes do not need it."""
     counters = effect.counters
-    matters = effect.archived or counters.n_release or counters.n_timeout or counters.n_limit
+    matters = effect.archived or counters.n_release or counters.n_given_back or counters.n_timeout or counters.n_limit
     limit = delivery_count_limit if matters else None
     return WriteStats(effect.cause, *counters, high_watermark, effect.speo, effect.write_id, limit, effect.archived)

@@ -43,7 +43,7 @@ class Ledger:
         self.key = SharePartitionKey(group, TOPICS[topic], partition)
         self.written: list[tuple[int, ShareRecord]] = []
         self.produced = self.finished = self.start = 0
-        self.released = self.timed_out = self.redelivered = 0
+        self.released = self.given_back = self.timed_out = self.redelivered = 0
         self.arrived_in: Counter[int] = Counter()
         self.finished_in: Counter[int] = Counter()
         self.deliveries: Counter[int] = Counter()
@@ -64,14 +64,15 @@ class Ledger:
         self.arrived_in[at // MINUTE] += count
         self._appended_at += [at] * count
 
-    def release(self, at: int, offset: int, *, timed_out: bool = False) -> None:
-        """Deliver the record once more, and release it."""
+    def release(self, at: int, offset: int, *, timed_out: bool = False, given_back: bool = False) -> None:
+        """Deliver the record once more, and release it: by its member, unless the lock or the session ends first."""
         self.deliveries[offset] += 1
-        self.released += not timed_out
+        self.released += not (timed_out or given_back)
+        self.given_back += given_back
         self.timed_out += timed_out
         self._released_at.setdefault(offset, at)
         batch = StateBatch(offset, offset, 0, self.deliveries[offset])
-        reported = {"n_timeout": 1} if timed_out else {"n_release": 1}
+        reported = {"n_timeout": 1} if timed_out else {"n_given_back": 1} if given_back else {"n_release": 1}
         self._write(at, [batch], delivery_limit=LIMIT, **reported)
 
     def accept(self, at: int, count: int) -> None:
@@ -121,7 +122,7 @@ class Story:
             at = minute * MINUTE + 10
             for ledger, count in zip(busy, (20, 7), strict=True):
                 ledger.produce(at, count)
-                ledger.release(at + 10, ledger.start + 1, timed_out=minute % 3 == 0)
+                ledger.release(at + 10, ledger.start + 1, timed_out=minute % 3 == 0, given_back=minute % 3 == 1)
                 ledger.accept(at + 20 + minute, count - 1)
         busy[0].give_up(END - 20, "rejected")
         for ledger in busy:  # one delivery left

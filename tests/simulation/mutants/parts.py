@@ -232,8 +232,8 @@ _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, .
         "a closed session counts what it released as archived by the limit",
         ("PL-811",),
         f"{_SHARE}.expiry",
-        "Counters(n_release=released, n_limit=limited)",
-        "Counters(n_release=limited, n_limit=released)",
+        "Counters(n_given_back=released, n_limit=limited)",
+        "Counters(n_given_back=limited, n_limit=released)",
         (f"{_SHARE_TESTS}/test_archived.py",),
     ),
     (

@@ -30,7 +30,7 @@ _BATCHES = st.lists(
 ).map(tuple)
 _OPTIONAL = st.none() | st.integers(0, 2**31 - 1)
 _ARCHIVED = st.builds(ArchivedRange, *[st.integers(0, 2**31 - 1)] * 4)
-_STATS = st.builds(WriteStats, st.integers(0, 127), *[_OPTIONAL] * 11, st.lists(_ARCHIVED, max_size=2).map(tuple))
+_STATS = st.builds(WriteStats, st.integers(0, 127), *[_OPTIONAL] * 12, st.lists(_ARCHIVED, max_size=2).map(tuple))
 _FAILURES = st.lists(
     st.builds(Failure, st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 2**15 - 1), st.text(max_size=9)),
     max_size=3,

@@ -49,6 +49,7 @@ class Counters(NamedTuple):
     n_reject: int = 0
     n_timeout: int = 0
     n_limit: int = 0
+    n_given_back: int = 0
     max_dc: int = 0
     sum_dc: int = 0
 

@@ -129,7 +129,7 @@ def release(window: Window, event: Release) -> Operation:
                 operation.spans.append((first, last))
                 if state == STATE_ARCHIVING:
                     operation.dead_letters.append(((first, last), DLQ_DELIVERY_COUNT_EXCEEDED))
-    operation.counters = Counters(n_release=released, n_limit=limited)
+    operation.counters = Counters(n_given_back=released, n_limit=limited)
     if released:
         operation.acknowledged = [0] * ACK_RELEASE + [released]
     return operation

@@ -22,7 +22,7 @@ from share_metrics.reader import Kind
 
 STATE: Final = Kind.SHARE_STATE
 TOPIC: Final = "t"
-COUNTS: Final = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "poison_sightings")
+COUNTS: Final = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "n_given_back", "poison_sightings")
 
 
 class KilledError(Exception):

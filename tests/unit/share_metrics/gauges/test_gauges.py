@@ -21,7 +21,9 @@ def gauges_at(now_s: float = NOW_S, series_max: int = 2_000) -> Gauges:
 
 def news(writes: int, *, gone: bool = False, lag: int = 0, first: Any = None, last: Any = None) -> dict[str, Any]:
     """A batch's row about one share-partition."""
-    counts = dict.fromkeys(("n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "poison_sightings"), writes)
+    counts = dict.fromkeys(
+        ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "n_given_back", "poison_sightings"), writes
+    )
     values = {"start_offset": 1, "delivery_complete_count": 0, "hwm": 1 + lag, "speo": 1, "state_epoch": 0}
     written = {"first_write": first, "last_write": last, "hwm_s": NOW_S}
     return {**counts, **values, "writes": writes, "gone": gone, "begins": False, "early": {}, **written}

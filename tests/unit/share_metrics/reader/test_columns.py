@@ -20,8 +20,8 @@ OWN: Final = {
     "generation:int,snapshot_epoch:int,start_offset:bigint,delivery_complete_count:int,create_ts:timestamp,write_ts:timestamp,"
     "state_batches:array<struct<first_offset:bigint,last_offset:bigint,delivery_state:int,delivery_count:int,"
     "not_before:timestamp>>,"
-    "cause:int,n_accept:int,n_release:int,n_reject:int,n_timeout:int,n_limit:int,max_dc:int,sum_dc:bigint,hwm:bigint,"
-    "speo:bigint,write_id:bigint,delivery_limit:int,"
+    "cause:int,n_accept:int,n_release:int,n_reject:int,n_timeout:int,n_limit:int,n_given_back:int,max_dc:int,"
+    "sum_dc:bigint,hwm:bigint,speo:bigint,write_id:bigint,delivery_limit:int,"
     "archived:array<struct<first_offset:bigint,last_offset:bigint,delivery_count:int,reason:int>>,"
     "failures:array<struct<first_offset:bigint,last_offset:bigint,delivery_count:int,reason:string>>",
     Kind.GROUP: "group_id:string,member_id:string,tombstone:boolean,cause:int,reason:string,group_epoch:int,"

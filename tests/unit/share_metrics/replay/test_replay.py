@@ -160,8 +160,8 @@ def test_offsets_delivered_up_to_the_limit_are_suspects_newest_first() -> None:
         upd(None, StateBatch(5, 5, 4, 2), at=4),
     )
     assert [(one.offset, one.delivery_state, one.delivery_count, one.times_released) for one in replay.poison()] == [
-        (3, 4, 5, 1),
-        (7, 3, 2, 0),
+        (3, 4, 5, 4),
+        (7, 3, 2, 1),
     ]
     assert replay.poison()[0].first_seen_us == 1
 

@@ -145,6 +145,20 @@ def test_an_unknown_outcome_is_reported_if_the_store_has_it(landed: bool) -> Non
     assert reported(bench) == ([(REJECTED, ((2, 9, 1),))] if landed else [])
 
 
+@pytest.mark.rule("PM-96")
+def test_one_write_counts_what_members_released_apart_from_what_a_session_gave_back() -> None:
+    bench = Bench(log=[(0, 9)])
+    assert bench.fetch() == [(0, 9, 1)]
+    bench.ack("M", (0, 1, ACK_ACCEPT))  # its write is outstanding, so the next two share one
+    bench.ack("M", (2, 4, ACK_RELEASE))
+    bench.release("M")
+    bench.persisted()
+    write = bench.persisted()
+    assert write.cause == fx.CAUSE_ACK | fx.CAUSE_SESSION_RELEASE
+    assert (write.counters.n_release, write.counters.n_given_back) == (3, 5)
+
+
+@pytest.mark.rule("PM-96")
 def test_a_closed_session_counts_all_that_it_gives_back_and_of_these_what_reached_the_limit() -> None:
     bench = Bench(log=[(0, 4), (5, 9)])
     assert bench.fetch(max_records=5) == [(0, 4, 1)]
@@ -154,7 +168,8 @@ def test_a_closed_session_counts_all_that_it_gives_back_and_of_these_what_reache
         pass
     bench.release("M")
     write = bench.persisted()
-    assert (write.counters.n_release, write.counters.n_limit) == (10, 5)
+    counters = write.counters
+    assert (counters.n_given_back, counters.n_release, counters.n_limit) == (10, 0, 5)
 
 
 @pytest.mark.rule("PL-810")

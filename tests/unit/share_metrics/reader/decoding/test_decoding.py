@@ -77,8 +77,9 @@ def test_an_instant_that_is_no_time_is_quarantined_as_other_times_are(until_ms: 
 )
 def test_what_a_write_did_comes_back_from_snapshots_and_updates(cause: int) -> None:
     stats = WriteStats(
-        cause, n_accept=1, n_release=2, n_reject=3, n_timeout=4, n_limit=5, max_dc=6, sum_dc=7, hwm=8, speo=9,
-        write_id=10, delivery_limit=11, archived=(ArchivedRange(12, 13, 14, 1), ArchivedRange(15, 15, 16, 2)),
+        cause, n_accept=1, n_release=2, n_reject=3, n_timeout=4, n_limit=5, n_given_back=13, max_dc=6, sum_dc=7,
+        hwm=8, speo=9, write_id=10, delivery_limit=11,
+        archived=(ArchivedRange(12, 13, 14, 1), ArchivedRange(15, 15, 16, 2)),
     )  # fmt: skip
     for record in (snapshot(110, stats=stats), update(110, stats=stats)):
         row = decode(Kind.SHARE_STATE, state_entry(AT, record))
@@ -276,7 +277,7 @@ BATCHES = st.lists(st.builds(StateBatch, LONG, LONG, st.integers(0, 4), INT, TIM
 SOME = st.none() | INT
 ANY = st.none() | LONG
 ARCHIVED = st.lists(st.builds(ArchivedRange, LONG, LONG, INT, INT), max_size=2).map(tuple)
-STATS = st.builds(WriteStats, INT, SOME, SOME, SOME, SOME, SOME, SOME, ANY, ANY, ANY, ANY, SOME, ARCHIVED)
+STATS = st.builds(WriteStats, INT, SOME, SOME, SOME, SOME, SOME, SOME, SOME, ANY, ANY, ANY, ANY, SOME, ARCHIVED)
 FAILURES = st.lists(st.builds(Failure, LONG, LONG, INT, st.text(max_size=9)), max_size=2).map(tuple)
 SNAPSHOTS = st.builds(
     ShareSnapshot, KEYS, INT, COUNT, COUNT, INT, OFFSET, COUNT, TIME, TIME, BATCHES, INT, INT, INT, STATS,
