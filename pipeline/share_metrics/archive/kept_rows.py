@@ -67,6 +67,11 @@ def group_rows(data: Path, columns: Sequence[str]) -> list[Row]:
     return _read(files, Kind.GROUP, columns, None).to_pylist() if files else []
 
 
+def read_rows(files: Sequence[str], kind: Kind, columns: Sequence[str], wanted: Any) -> list[Row]:
+    """The rows in these files that pyarrow's filter `wanted` keeps, with these columns."""
+    return _read(files, kind, columns, wanted).to_pylist() if files else []
+
+
 def begin(data: Path) -> datetime | None:
     """When the oldest row of kind `share_state` was appended; None if there is none."""
     there = [piece for span in visible(data, Kind.SHARE_STATE) for piece in span.pieces if piece.hour]

@@ -32,6 +32,7 @@ from share_metrics.causes import cause
 from share_metrics.gauges.counters import CountersFile
 from share_metrics.gauges.gauges import FRESH_S, Gauges
 from share_metrics.gauges.scrape_port import scrape_port
+from share_metrics.ingest.group_configs import note_group_configs
 from share_metrics.ingest.log_samples import Sampler, newest_sample, samples
 from share_metrics.ingest.outages import Outages
 from share_metrics.ingest.read_up_to import Note, counts, read_up_to
@@ -48,6 +49,7 @@ from share_metrics.reader.streams import cluster_id
 from share_metrics.report import Known, Logs, Report, collect
 from share_metrics.report.collect import READ_BACK
 from share_metrics.spark import build_session, tasks_wanted
+from share_metrics.surroundings import with_surroundings
 
 _POLL_S: Final = 1
 #: How long, in seconds, the gauges wait for the first batches before they read the rows of earlier runs.
@@ -403,10 +405,11 @@ def _upkeep(spark: SparkSession, job: Job, gauges: Gauges | None, notify: Notify
     def note_names() -> None:
         with job.source.store() as store:
             note_topics(store, job.data)
+            note_group_configs(store, job.data)
 
     due: dict[str, Callable[[], object]] = {
         "where logs end was not sampled": Sampler(job.source.store, job.data, took),
-        "the names of topics were not noted": note_names,
+        "the names of topics and the groups with configs were not noted": note_names,
     }
     return Upkeep(job.kinds, put_together, due, None if job.once else job.trigger_s, notify)
 
@@ -522,7 +525,9 @@ def collected(  # noqa: PLR0917 - the parts of a report
     # The report starts with the window that contains `begin`, up to an hour earlier, and needs rows from READ_BACK
     # before that (PM-32).
     states = states_of(spark, data, begin - READ_BACK - _HOUR, end + _HOUR)
-    return collect(states, groups, begin, end, window_s, logs, _known(data, begin, asked))
+    known = _known(data, begin, asked)
+    found = collect(states, groups, begin, end, window_s, logs, known)
+    return with_surroundings(found, data, begin, end, known.until)
 
 
 def _known(data: Path, begin: datetime, asked: datetime) -> Known:

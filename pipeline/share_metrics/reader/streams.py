@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from kip932.ids import topic_id_text
+from kip932.ids import RESOURCE_GROUP, topic_id_text
 from kip932.records.v1 import metadata_log_pb2 as pb
 from share_metrics.reader.offsets import entry_id
 from share_metrics.reader.schemas import Kind
@@ -102,6 +102,22 @@ def topic_lives(store: Store) -> list[TopicLife]:
             known = found.get(gone.topic_id) or TopicLife(topic_id_text(gone.topic_id), gone.name)
             found[gone.topic_id] = known._replace(deleted_ms=gone.deleted_at_ms)
     return [*reversed(found.values())]
+
+
+def group_configs(store: Store) -> dict[str, dict[str, str]]:
+    """The configs of the groups that have some of their own, from a replay of the metadata log."""
+    found: dict[str, dict[str, str]] = {}
+    for record in _records(store):
+        if record.HasField("snapshot"):
+            found.clear()
+        changed = [(change.config_set, change.config_removed) for change in record.changes]
+        given = [*record.snapshot.configs, *(given for given, _ in changed if given.key)]
+        for one in given:
+            if one.resource_type == RESOURCE_GROUP:
+                found.setdefault(one.resource_name, {})[one.key] = one.value
+        for gone in (gone for _, gone in changed if gone.key and gone.resource_type == RESOURCE_GROUP):
+            found.get(gone.resource_name, {}).pop(gone.key, None)
+    return {group: configs for group, configs in found.items() if group and configs}
 
 
 def _records(store: Store) -> Iterator[pb.MetadataRecord]:
