@@ -37,6 +37,7 @@ from share_metrics.ingest.log_samples import Sampler, newest_sample, samples
 from share_metrics.ingest.outages import Outages
 from share_metrics.ingest.read_up_to import Note, counts, read_up_to
 from share_metrics.ingest.stopping import Stop
+from share_metrics.ingest.store_clock import StoreClock
 from share_metrics.ingest.store_of_up import UpWatch
 from share_metrics.ingest.tables import write_tables
 from share_metrics.ingest.topic_names import note_topics
@@ -169,9 +170,13 @@ class Upkeep:
         self._trigger()
 
     def run_due(self) -> None:
-        """Run the tasks that are due. Call it about every second while the queries run."""
+        """Run the tasks that are due. Call it about every second while the queries run.
+
+        Those of a trigger are due, too, if the clock was set back.
+        """
         now = self._now()
-        if self._trigger_s is not None and now >= self._trigger_at:
+        left = self._trigger_at - now
+        if self._trigger_s is not None and not timedelta(0) < left <= timedelta(seconds=self._trigger_s):
             self._trigger_at = now + timedelta(seconds=self._trigger_s)
             self._trigger()
         if now.date() != self._day:
@@ -242,26 +247,28 @@ def run(job: Job, exposition: Exposition, cluster: Cluster, notify: Notify, stop
 
     Raises QueryError, ExpositionError, FolderError, SparkStartError, and the errors of `Store`.
     """
-    stop = stop or Stop()
+    stop, clock = stop or Stop(), StoreClock(notify)
     if exposition.textfile is not None:
         writable(exposition.textfile, _TEXTFILE)
     with job.source.store() as store:  # fails in a second; Spark would take a minute
         Reader(store, Kind.SHARE_STATE).streams()
         whose = cluster_id(store)
+        clock.ask(store)
     job = job._replace(source=job.source._replace(cluster=whose))
     with owned(job.data, whose):
         for kind in job.kinds:
             in_step(job.data, kind)
         if job.source.reader_name is None:
             job = job._replace(source=job.source._replace(reader_name=reader_name(job.data)))
-        gauges = Gauges(fresh_s=max(FRESH_S, 0 if job.once else 3 * job.trigger_s), keep=CountersFile(job.data).save)
-        fresh = Freshness()
+        fresh_s = max(FRESH_S, 0 if job.once else 3 * job.trigger_s)
+        gauges = Gauges(now=clock.now_s, fresh_s=fresh_s, keep=CountersFile(job.data).save)
+        fresh = Freshness(clock.now_s)
         with _served((gauges, fresh), exposition, notify):
             notify("Starting Spark …")
             spark = cluster.session("sharegroups metrics ingest")
             job = job._replace(source=job.source.split_into(tasks_wanted(spark)))
             with stop.on_signals():
-                _ingest(spark, job, (gauges, fresh) if exposition.wanted else None, notify, stop)
+                _ingest(spark, job, (gauges, fresh) if exposition.wanted else None, clock, notify, stop)
         return _ingested(spark, job)
 
 
@@ -287,19 +294,26 @@ def _ingested(spark: SparkSession, job: Job) -> Ingested:
     return Ingested({kind: found.count() for kind, found in rows.items()}, lost)
 
 
-def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | None, notify: Notify, stop: Stop) -> None:
+def _ingest(  # noqa: PLR0917 - the parts of a job
+    spark: SparkSession,
+    job: Job,
+    shown: tuple[Gauges, Freshness] | None,
+    clock: StoreClock,
+    notify: Notify,
+    stop: Stop,
+) -> None:
     gauges = shown[0] if shown else None
 
     def away() -> None:
         if gauges is not None:
-            gauges.unknown_before(time.time())
+            gauges.unknown_before(clock.now_s())
 
     away()
-    upkeep = _upkeep(spark, job, gauges, notify)
+    upkeep = _upkeep(spark, job, gauges, clock, notify)
     upkeep.begin()
-    begun = datetime.now(UTC)
-    note = Note(job.data, job.source.max_rows_per_trigger, notify, job.source.first_rows)
-    outages = Outages(job.data, None if job.once else job.trigger_s, notify)
+    begun = clock.utc()
+    note = Note(job.data, job.source.max_rows_per_trigger, notify, job.source.first_rows, clock.corrected)
+    outages = Outages(job.data, None if job.once else job.trigger_s, notify, clock.corrected)
     if any(confirmed(job.data, kind) < 0 for kind in KINDS):
         note.move(None)  # its rows were removed, to ingest from scratch
     if shown is not None:
@@ -391,7 +405,7 @@ def _count(gauges: Gauges | None, note: Note | None, *, last: bool = False) -> N
         gauges.read_up_to(note.at.timestamp(), last=last)
 
 
-def _upkeep(spark: SparkSession, job: Job, gauges: Gauges | None, notify: Notify) -> Upkeep:
+def _upkeep(spark: SparkSession, job: Job, gauges: Gauges | None, clock: StoreClock, notify: Notify) -> Upkeep:
     def put_together(kind: Kind, at_least: int) -> None:
         compact(spark, job.data, kind, at_least, None, job.source.rows)
         if job.keep is not None:
@@ -408,7 +422,7 @@ def _upkeep(spark: SparkSession, job: Job, gauges: Gauges | None, notify: Notify
             note_group_configs(store, job.data)
 
     due: dict[str, Callable[[], object]] = {
-        "where logs end was not sampled": Sampler(job.source.store, job.data, took),
+        "where logs end was not sampled": Sampler(job.source.store, job.data, clock, took),
         "the names of topics and the groups with configs were not noted": note_names,
     }
     return Upkeep(job.kinds, put_together, due, None if job.once else job.trigger_s, notify)

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from share_metrics.ingest.store_clock import StoreClock
 from share_metrics.reader import NoClusterError, Store, StoreReplyError, StoreUnreachableError
 from share_metrics.reader.log_ends import SCHEMA, LogEnd, log_ends
 
@@ -37,11 +38,14 @@ Took = Callable[[datetime, Sequence[LogEnd]], None]
 
 
 class Sampler:
-    """Takes a sample whenever it is called, stores it, and passes it to `took`."""
+    """Takes a sample whenever it is called, stores it, and passes it to `took`. Its times are those of `clock`."""
 
-    def __init__(self, opened: Callable[[], Store], data: Path, took: Took = lambda at, ends: None) -> None:
+    def __init__(
+        self, opened: Callable[[], Store], data: Path, clock: StoreClock, took: Took = lambda at, ends: None
+    ) -> None:
         self._opened = opened
         self._data = data
+        self._clock = clock
         self._took = took
         self._failed = ""
 
@@ -49,7 +53,8 @@ class Sampler:
         """Take one sample. Raises what `Store.call` raises, or OSError; only the first of equal failures in a row."""
         try:
             with self._opened() as store:
-                at, ends = sample(store, self._data)
+                self._clock.ask(store)
+                at, ends = sample(store, self._data, self._clock.utc())
         except (NoClusterError, StoreReplyError, StoreUnreachableError, OSError) as error:
             again = str(error) == self._failed
             self._failed = str(error)

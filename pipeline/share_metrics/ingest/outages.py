@@ -81,13 +81,21 @@ class Outages:
     """Writes the record while a job runs. No row depends on it, so a failure is only reported, once.
 
     `trigger_s`: None for a job that runs once. How often such jobs run is known from the time between the last two.
-    The caller must own the directory.
+    The caller must own the directory. `corrected`: corrects the times of queries, which are those of this machine's
+    clock.
     """
 
-    def __init__(self, data: Path, trigger_s: float | None, notify: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        data: Path,
+        trigger_s: float | None,
+        notify: Callable[[str], None],
+        corrected: Callable[[datetime], datetime] = lambda at: at,
+    ) -> None:
         self._path = data / _FILE
         self._trigger_ms = None if trigger_s is None else round(trigger_s * 1000)
         self._notify = notify
+        self._corrected = corrected
         self._spans, self._last = _load(data)
         self._own = False
         self._failed = False
@@ -117,7 +125,8 @@ class Outages:
         there = [one for one in queries if one is not None]
         if not there or len(there) < len(queries):
             return None
-        return self.read(min(datetime.fromisoformat(one["timestamp"]) for one in there), full=full)
+        oldest = min(datetime.fromisoformat(one["timestamp"]) for one in there)
+        return self.read(self._corrected(oldest), full=full)
 
     def _every_ms(self, at_ms: int, ended: Span | None) -> int | None:
         """How often the job reads. For one that runs once: the time since the one before, unless that was late."""

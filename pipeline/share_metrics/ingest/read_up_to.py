@@ -34,13 +34,22 @@ class Note:
     """Writes the time into the directory while a job runs. No row depends on it, so a failure is only reported.
 
     `rows_max`: the most rows in a trigger. `first_rows`: in the first one of a query that was started; None: as many.
+    `corrected`: corrects the times of queries, which are those of this machine's clock.
     """
 
-    def __init__(self, data: Path, rows_max: int, notify: Callable[[str], None], first_rows: int | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        rows_max: int,
+        notify: Callable[[str], None],
+        first_rows: int | None = None,
+        corrected: Callable[[datetime], datetime] = lambda at: at,
+    ) -> None:
         self._path = data / _NAME
         self._rows_max = rows_max
         self._first_rows = rows_max if first_rows is None else first_rows
         self._notify = notify
+        self._corrected = corrected
         self._at: datetime | None = None
         #: The batch of each run of a query that was seen first.
         self._firsts: dict[str, int] = {}
@@ -62,7 +71,7 @@ class Note:
         self.full = any((planned(progress) or 0) >= limit for progress, limit in newest)
         times = [complete_up_to(progress, limit) for progress, limit in newest]
         if times and None not in times:
-            self.move(min(at for at in times if at is not None))
+            self.move(self._corrected(min(at for at in times if at is not None)))
 
     def _limit(self, progress: Mapping[str, Any] | None) -> int:
         """The most rows that the batch of a query may have had.

@@ -84,11 +84,20 @@ def plan_stream(
 
 
 def _passed(stream: str, start: Position, goal: Goal) -> StreamPlan:
-    """The plan for a goal that `start` has reached. If the goal's count is lower, a tail was lost since."""
-    if goal.through == start.id and goal.n is not None and goal.n < start.n:
-        gap = Gap(stream, start.id, start.id, start.n - goal.n, "tail")
-        return StreamPlan(Position(start.id, goal.n), [], [gap])
+    """The plan for a goal that `start` has reached. If the goal's count is another one, see `_recounted`."""
+    if goal.through == start.id and goal.n is not None and goal.n != start.n:
+        return StreamPlan(Position(start.id, goal.n), [], _recounted(stream, start, goal.n, start.id))
     return StreamPlan(start, [], [])
+
+
+def _recounted(stream: str, start: Position, n: int, last: EntryId) -> list[Gap]:
+    """The gaps when the store now counts `n` entries up to a position, `last` being its newest one there.
+
+    If they are fewer, a tail was lost. If they are more, entries were written afterwards under ids that were already
+    read, as to a store that was restored from an old copy. They are never read.
+    """
+    lost, reason = (start.n - n, "tail") if n < start.n else (n - start.n, "missing")
+    return [Gap(stream, min(start.id, last), start.id, lost, reason)] if lost else []
 
 
 def _before(  # noqa: PLR0917 - the inputs of a plan
@@ -97,9 +106,8 @@ def _before(  # noqa: PLR0917 - the inputs of a plan
     """Entries added up to `start`, or up to the first stored one if that is later; and the gaps before it."""
     if tip.added < start.n or tip.last < start.id:
         n = _added_up_to(stream, start.id, tip, queries)
-        if n < start.n:  # else the loss was already reported: the position stays until newer entries arrive
-            return n, [Gap(stream, min(start.id, tip.last), start.id, start.n - n, "tail")]
-        return n, []
+        # Without a gap the loss was already reported: the position stays until newer entries arrive.
+        return n, _recounted(stream, start, n, tip.last)
     gone = tip.trimmed if known is None else min(tip.trimmed, known)
     if gone <= start.n:
         return start.n, []

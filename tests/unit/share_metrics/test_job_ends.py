@@ -64,6 +64,7 @@ class Ending:
         patched.setattr(job, "tasks_wanted", lambda _: 4)
         patched.setattr(job, "Sampler", lambda *_: nothing)
         patched.setattr(job, "cluster_id", lambda _: "c")
+        patched.setattr(job.StoreClock, "ask", nothing)
         patched.setattr(job, "start", self._start)
 
     def _start(self, *_: object, **__: object) -> Running:

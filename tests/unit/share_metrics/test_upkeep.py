@@ -54,6 +54,14 @@ def test_a_job_that_goes_on_samples_at_each_trigger_whether_there_are_batches_or
     assert found == [[], [], ["sample"], [], MIDNIGHT]
 
 
+@pytest.mark.rule("PM-18", "PM-110")
+def test_a_clock_that_is_set_back_by_an_hour_delays_no_sample() -> None:
+    job = Job(trigger_s=60)
+    job.upkeep.begin()
+    found = [job.checked(seconds) for seconds in (30, -3_600, 59, 1)]
+    assert found == [[], ["sample"], [], ["sample"]]
+
+
 @pytest.mark.rule("PM-18", "PM-35")
 def test_a_job_that_ends_samples_twice_and_puts_together_what_has_become_much() -> None:
     job = Job()

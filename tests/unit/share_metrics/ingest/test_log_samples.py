@@ -11,11 +11,19 @@ import pytest
 
 from share_metrics.ingest import log_samples
 from share_metrics.ingest.log_samples import Sampler, newest_sample, sample, stored_samples
-from share_metrics.reader import StoreReplyError
+from share_metrics.ingest.store_clock import StoreClock
+from share_metrics.reader import Store, StoreReplyError
 from share_metrics.reader.log_ends import LogEnd
 
 STORE: Any = None
 AT = datetime(2026, 11, 22, 23, 58, 30, tzinfo=UTC)
+
+
+class Unasked(StoreClock):
+    """This machine's clock."""
+
+    def ask(self, store: Store) -> None:
+        """Do nothing: there is no store."""
 
 
 class Logs:
@@ -106,7 +114,7 @@ def test_the_newest_sample_up_to_a_time_is_found(tmp_path: Path, logs: Logs) -> 
 @pytest.mark.rule("PM-18")
 def test_the_same_failure_in_succession_is_raised_once(tmp_path: Path, logs: Logs) -> None:
     took: list[Any] = []
-    sampler = Sampler(lambda: nullcontext(STORE), tmp_path, lambda at, found: took.append(found))  # type: ignore[arg-type,return-value] # no store
+    sampler = Sampler(lambda: nullcontext(STORE), tmp_path, Unasked(print), lambda at, found: took.append(found))  # type: ignore[arg-type,return-value] # no store
     raised = []
     for error in ("no", "no", "never", None, "no"):
         logs.error = StoreReplyError(error) if error else None

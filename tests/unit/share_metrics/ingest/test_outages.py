@@ -107,6 +107,14 @@ def test_the_slowest_query_counts(tmp_path: Path) -> None:
     assert job.record.read_by([]) is None
 
 
+@pytest.mark.rule("PM-105", "PM-110")
+def test_times_are_corrected_where_this_machines_clock_is_wrong(tmp_path: Path) -> None:
+    record = Outages(tmp_path, 60, print, lambda at: at - timedelta(hours=1))
+    for seconds in (3_600, 3_900):
+        record.read_by([progress(seconds)])
+    assert seen(tmp_path, 300) == [between(0, 300)]
+
+
 @pytest.mark.rule("PM-105")
 def test_a_clock_that_is_put_back_ends_no_outage(tmp_path: Path) -> None:
     job = Reads(tmp_path)

@@ -86,6 +86,13 @@ def test_all_queries_have_read_what_the_slowest_has(tmp_path: Path) -> None:
     assert read_up_to(tmp_path, LATER) is None
 
 
+@pytest.mark.rule("PM-37", "PM-110")
+def test_the_time_is_corrected_where_this_machines_clock_is_wrong(tmp_path: Path) -> None:
+    note = Note(tmp_path, 100, lambda _: None, corrected=lambda at: at - timedelta(hours=1))
+    note.advance([progress(3_601, (7, 7))])
+    assert read_up_to(tmp_path, LATER) == note.at == NOON + timedelta(seconds=1)
+
+
 @pytest.mark.rule("PM-37", "PM-107")
 def test_the_first_trigger_of_a_query_is_full_with_fewer_rows(tmp_path: Path) -> None:
     note = Note(tmp_path, 100, lambda _: None, first_rows=20)
@@ -93,7 +100,7 @@ def test_the_first_trigger_of_a_query_is_full_with_fewer_rows(tmp_path: Path) ->
     def advanced(seconds: float, run: str, batch: int, rows: int) -> tuple[float | None, bool]:
         note.advance([progress(seconds, (0, rows)) | {"runId": run, "batchId": batch}])
         at = read_up_to(tmp_path, LATER)
-        return at and (at - NOON).total_seconds(), note.full
+        return None if at is None else (at - NOON).total_seconds(), note.full
 
     assert advanced(1, "a", 7, 20) == (None, True)
     assert advanced(1, "a", 7, 20) == (None, True), "the same one, seen again"

@@ -100,6 +100,23 @@ def test_a_lost_tail_is_reported_by_the_next_batch_whether_or_not_there_is_more_
 
 
 @pytest.mark.rule("PM-11")
+def test_entries_that_a_store_has_written_under_ids_that_were_read_are_counted_as_lost() -> None:
+    """It was restored from a copy, and an owner has claimed the same epoch again."""
+    stream = MemoryStream(epochs(10, 20))
+    query = Query(stream)
+    query.settle()
+    stream.lose_tail(20)
+    query.settle()
+    for begin in (0, 5):
+        stream.append(*(EntryId(2, seq) for seq in range(begin, begin + 5)))
+        query.settle()
+    assert [words for _, words in query.kept[30:]] == ["20 tail", "5 missing", "5 missing"]
+    stream.append(EntryId(3, 0))
+    query.settle()
+    assert query.kept[33:] == [("3-0", "")]
+
+
+@pytest.mark.rule("PM-11")
 def test_a_tail_that_was_lost_beside_newer_entries_ends_where_reading_began() -> None:
     """There are more newer entries than lost ones, so only the number of entries shows the loss. The newer ones all
     follow the gap."""
