@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 from prometheus_client import CollectorRegistry, write_to_textfile
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
@@ -377,9 +378,11 @@ def _started(spark: SparkSession, job: Job, gauges: Gauges | None, away: Callabl
     try:
         with gauges.resuming(counters):
             running = begin()
-            _first_batches(running, written)
+            failed = _first_batches(running, written)
             for kind, last in earlier.items():
                 gauges.take(kind, stored(spark, job.data, kind, last), kept=True)
+        if failed is not None:  # a text file has the values of earlier runs nevertheless
+            raise failed
     except BaseException:
         _end(running, notify)
         raise
@@ -391,12 +394,16 @@ def _end(running: Running | None, notify: Notify) -> None:
         notify(failed)
 
 
-def _first_batches(running: Running, written: Collection[Kind]) -> None:
-    """Wait until each query has written a batch or found nothing, for a bounded time."""
+def _first_batches(running: Running, written: Collection[Kind]) -> Exception | None:
+    """Wait until each query has written a batch or found nothing, for a bounded time. Returns the error of a query."""
     for _ in range(_FIRST_BATCHES_S):
         idle = {kind for kind, query in running.queries.items() if query.lastProgress is not None}
-        if running.wait(_POLL_S) or idle.union(written) >= set(running.queries):
-            return
+        try:
+            if running.wait(_POLL_S) or idle.union(written) >= set(running.queries):
+                break
+        except PySparkException as error:
+            return error
+    return None
 
 
 def _count(gauges: Gauges | None, note: Note | None, *, last: bool = False) -> None:

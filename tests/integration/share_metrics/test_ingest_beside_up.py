@@ -14,10 +14,12 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from share_metrics.ingest.outages import spans
 from sharegroups import Admin, AlterConfig, ConfigResource, NewTopic, Producer, ShareConsumer
 from tests.support import node
 
@@ -104,7 +106,7 @@ def halted(cluster: node.Cluster) -> None:
     produce(cluster, 1_400)
 
 
-@pytest.mark.rule("PM-38", "PM-106", "PM-109")
+@pytest.mark.rule("PM-38", "PM-105", "PM-106", "PM-109")
 def test_lags_are_right_or_unknown_while_an_ingest_and_the_up_it_reads_are_killed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with node.Cluster() as cluster:
@@ -132,3 +134,8 @@ def test_lags_are_right_or_unknown_while_an_ingest_and_the_up_it_reads_are_kille
             assert f"is at {cluster.store_url} now" in printed
             assert "; it waits for up to 300 s" in printed
             assert second.process.poll() is None
+    ended = datetime.now(UTC)
+    later = ended + timedelta(hours=1)
+    (outage,) = spans(data, ended - timedelta(minutes=5), later, later)
+    assert ended.timestamp() - 120 < outage[0] <= ended.timestamp(), "since its last trigger it reads nothing"
+    assert outage[1] == round(later.timestamp())

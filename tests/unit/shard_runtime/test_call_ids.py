@@ -14,7 +14,7 @@ from shard_runtime.call_ids import CLIENT_ID_MAX, REQUEST_ID_MAX, begin_call, ca
 from shard_runtime.logs import configure_logs
 from shard_runtime.rate_limited_log import RateLimitedLog
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.rule("CM-240")]
+pytestmark = pytest.mark.asyncio
 
 
 @pytest.fixture
@@ -30,6 +30,7 @@ def ids(out: io.StringIO) -> list[tuple[str | None, str | None]]:
     return [(line.get("request_id"), line.get("client_id")) for line in lines]
 
 
+@pytest.mark.rule("CM-240")
 async def test_lines_of_a_calls_task_have_its_ids_and_those_of_tasks_that_it_starts_have_none(
     out: io.StringIO,
 ) -> None:
@@ -56,6 +57,7 @@ async def test_lines_of_a_calls_task_have_its_ids_and_those_of_tasks_that_it_sta
     ]  # fmt: skip
 
 
+@pytest.mark.rule("CM-240")
 async def test_without_an_id_of_the_caller_one_is_made_for_all_lines_of_the_call(out: io.StringIO) -> None:
     log = structlog.get_logger("a.test")
     for _ in range(2):
@@ -69,6 +71,7 @@ async def test_without_an_id_of_the_caller_one_is_made_for_all_lines_of_the_call
     assert current_request_id() == other[0]
 
 
+@pytest.mark.rule("CM-240")
 async def test_ids_of_callers_are_bounded_and_escaped(out: io.StringIO) -> None:
     begin_call("x\x1b[2J\n" + "y" * 1_000, "\u202e" + "z" * 1_000)
     structlog.get_logger("a.test").info("begun")
@@ -79,6 +82,7 @@ async def test_ids_of_callers_are_bounded_and_escaped(out: io.StringIO) -> None:
     assert (len(fields["request_id"]), len(fields["client_id"])) == (REQUEST_ID_MAX, CLIENT_ID_MAX)
 
 
+@pytest.mark.rule("CM-240")
 async def test_a_line_for_those_that_were_held_back_has_the_ids_of_the_newest(out: io.StringIO) -> None:
     limited = RateLimitedLog(structlog.get_logger("a.test"))
     for number in range(3):
@@ -92,5 +96,6 @@ async def _closed(limited: RateLimitedLog) -> None:
     limited.close()
 
 
+@pytest.mark.rule("CM-240")
 async def test_no_call_no_ids() -> None:
     assert (call_fields(), current_request_id()) == ({}, "")
