@@ -26,6 +26,11 @@ def board() -> Any:
     return json.loads((MONITORING / "dashboards" / "share-groups.json").read_text(encoding="utf-8"))
 
 
+def panels() -> list[dict[str, Any]]:
+    """Return the panels that draw something, without the headings between them."""
+    return [panel for panel in board()["panels"] if panel["type"] != "row"]
+
+
 def alerts() -> list[dict[str, Any]]:
     groups = [
         group
@@ -38,7 +43,7 @@ def alerts() -> list[dict[str, Any]]:
 def expressions() -> dict[str, str]:
     """Return each expression of the alerts and of the board, by where it is."""
     found = {f"{number} {rule['alert']}": rule["expr"] for number, rule in enumerate(alerts())}
-    for panel in board()["panels"]:
+    for panel in panels():
         found |= {f"{panel['title']} {target['refId']}": target["expr"] for target in panel["targets"]}
     return found
 
@@ -95,7 +100,7 @@ def test_the_variables_of_the_board_and_the_words_of_panels_and_alerts_use_label
     pairs = [match.groups() for match in re.finditer(r"label_values\((\w+), (\w+)\)", " ".join(asked))]
     assert len(pairs) == len(asked) > 0
     assert [(name, label) for name, label in pairs if label not in known.get(name, ())] == []
-    for panel in board()["panels"]:
+    for panel in panels():
         for target in panel["targets"]:
             words = set(re.findall(r"\{\{\s*(\w+)\s*\}\}", target.get("legendFormat", "")))
             assert words <= grouped(target["expr"]), panel["title"]
@@ -136,3 +141,44 @@ def test_panels_do_not_lie_on_each_other() -> None:
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
     assert len(set(places)) == len(places)
     assert len({panel["id"] for panel in panels}) == len(places)
+
+
+#: Ranges that are long enough for a rate: several scrapes, and several rounds in which figures are computed.
+RANGE: Final = re.compile(r"\[(?:\$__rate_interval|(?:[5-9]|[1-9]\d)m|\d+[hd]|30m:1m)\]$")
+
+
+@pytest.mark.rule("CM-228")
+def test_no_rate_or_increase_is_over_a_range_as_short_as_the_time_between_two_samples() -> None:
+    ranges = {place: re.findall(r"\[[^\]]*\]", expression) for place, expression in expressions().items()}
+    assert sum(map(len, ranges.values())) > 20
+    assert {place: each for place, each in ranges.items() if not all(map(RANGE.match, each))} == {}
+    of_history = [panel for panel in panels() if "sharegroups_ingest_" in str(panel["targets"])]
+    assert len(of_history) == 8
+    assert [panel["title"] for panel in of_history if panel.get("interval") != "2m"] == [], "it changes once a minute"
+
+
+@pytest.mark.rule("CM-228")
+def test_the_board_shows_what_each_part_of_a_cluster_does() -> None:
+    shown = {name for panel in panels() for target in panel["targets"] for name, _ in selectors(target["expr"])}
+    assert shown >= {
+        "process_resident_memory_bytes",
+        "sharegroups_batch_flush_time_seconds_bucket",
+        "sharegroups_partitions_led",
+        "sharegroups_rpc_in_flight_bytes",
+        "sharegroups_share_group_dead_letters_waiting",
+        "sharegroups_share_group_dead_letters_written_total",
+        "sharegroups_share_group_records_in_flight",
+        "sharegroups_store_memory_used_bytes",
+        "sharegroups_store_replicas_connected",
+    }
+    widths = {"sharegroups_ingest_share_group_in_flight_width", "sharegroups_share_partition_in_flight_messages"}
+    assert shown & widths == set(), "the width of a window is not what members hold"
+
+
+@pytest.mark.rule("CM-228")
+def test_titles_and_headings_of_the_board_are_of_their_own() -> None:
+    titles = [panel["title"] for panel in board()["panels"]]
+    assert len(set(titles)) == len(titles)
+    assert [panel["title"] for panel in board()["panels"] if panel["type"] == "row"] == [
+        "Groups", "Nodes", "Store", "History, of the metrics pipeline",
+    ]  # fmt: skip
