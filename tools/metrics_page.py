@@ -27,6 +27,8 @@ from shard_runtime.rpc.quotas import ClientQuotas
 from share_coordinator.metrics import ShareCoordinatorMetrics
 from share_metrics.gauges.gauges import Gauges
 from share_metrics.ingest.job import Freshness
+from share_node.backup.manifest import Manifest
+from share_node.backup.textfile import BackupMetrics
 from sharegroups.worker.core.tally import Tally
 
 _INTRODUCTION: Final = """# Metrics
@@ -41,6 +43,7 @@ earlier builds: [upgrade](../howto/upgrade.md#new-names-of-metrics).
 _UNITS: Final = {"seconds": "s", "bytes": "bytes", "ratio": "0 to 1"}
 #: Stands for what a collector reads to get its values, which this page does not need.
 _UNREAD: Final[Any] = None
+_NO_BACKUP: Final = Manifest("", "", 0, 0, "", 0, 0, 0, 0, (), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,13 @@ def state_rows() -> Iterator[Row]:
     return _registered(registry)
 
 
+def backup_rows() -> Iterator[Row]:
+    """Yield the metrics of a backup."""
+    registry = CollectorRegistry()
+    registry.register(BackupMetrics(_NO_BACKUP))
+    return _registered(registry)
+
+
 def ingest_rows() -> Iterator[Row]:
     """Yield the metrics of an ingest; its collectors declare their families only by returning them."""
     return map(_row, [*Gauges().collect(), *Freshness().collect()])
@@ -134,6 +144,7 @@ _SECTIONS: Final[tuple[tuple[str, str, Callable[[], Iterable[Row]]], ...]] = (
     ("Share coordinators", "At the `metrics.port` of a process with this role.", state_rows),
     ("Partition leaders", "At the `metrics.port` of a process with this role.", leader_rows),
     ("Workers", "At `--health-port` of `sharegroups worker`.", worker_rows),
+    ("Backups", "In the file of `sharegroups backup --textfile`.", backup_rows),
     (
         "The ingest of the metrics pipeline",
         "At `--metrics-port` of `sharegroups metrics ingest --continuous`, or in the file of `--textfile`.",

@@ -16,6 +16,7 @@ ROOT: Final = Path(__file__).parents[2]
 #: The prefix of the metrics of each kind of process, by the section of the page; services have the first.
 PREFIXES: Final = {
     "": "sharegroups_",
+    "Backups": "sharegroups_backup_",
     "Workers": "sharegroups_worker_",
     "The ingest of the metrics pipeline": "sharegroups_ingest_",
 }

@@ -16,6 +16,8 @@ MONITORING: Final = Path(__file__).parents[2] / "deploy" / "kubernetes" / "compo
 RULES: Final = ("rules.yaml", "history-rules.yaml")
 #: Labels that Prometheus adds to what it scrapes, and that of the buckets of histograms.
 SCRAPED: Final = frozenset({"namespace", "job", "instance", "pod", "le"})
+#: Labels of what others export.
+OF_OTHERS: Final = frozenset({"persistentvolumeclaim", "cronjob"})
 
 
 #: Alerts on the ingest itself may use its metrics; what groups do is known without it.
@@ -54,7 +56,7 @@ def remarks(expression: str) -> list[str]:
     found, labels = [], set(SCRAPED)
     for name, asked in selectors(expression):
         if OUTSIDE.match(name):
-            labels |= {"persistentvolumeclaim"}
+            labels |= OF_OTHERS
         elif name not in known:
             found.append(f"no metric {name}")
         else:

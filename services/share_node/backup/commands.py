@@ -30,6 +30,7 @@ from share_node.backup.manifest import Manifest
 from share_node.backup.restoring import Checked, check, restore
 from share_node.backup.segments import BackupFilesError, SegmentWriter
 from share_node.backup.taking import BackupRun, Progress
+from share_node.backup.textfile import check_textfile, write_textfile
 from share_node.node.process_store import CLUSTER_MEMO
 from share_node.node.serve import StopSignal, run, unless_stopped
 from share_node.store.data_directory import DataDirectory, DataDirectoryError, default_data
@@ -58,9 +59,13 @@ _quiet = click.option("--quiet", is_flag=True, help="No progress on standard err
 @which_store
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="MIB",
               help="Read at most so many MiB a second from the store; default as fast as it goes.")  # fmt: skip
+@click.option("--textfile", type=click.Path(path_type=Path),
+              help="Write when this backup began, and its size, as metrics for Prometheus' node exporter.")  # fmt: skip
 @_output
 @_quiet
-def backup(*, directory: Path, where: StoreChoice, rate: float | None, output: str, quiet: bool) -> None:
+def backup(
+    *, directory: Path, where: StoreChoice, rate: float | None, textfile: Path | None, output: str, quiet: bool
+) -> None:
     """Save all topics, groups and share state of a cluster, which may run, to the new directory DIR.
 
     Without --store, --config and --data it saves the store of SHAREGROUPS_STORE_URL, without that the one of a
@@ -77,6 +82,8 @@ def backup(*, directory: Path, where: StoreChoice, rate: float | None, output: s
 
     async def body() -> dict[str, object]:
         began_s = time.monotonic()
+        if textfile is not None:
+            check_textfile(textfile)
         writer = SegmentWriter(directory)  # before a store is copied or read: the directory may be refused
         saved = False
         try:
@@ -86,6 +93,11 @@ def backup(*, directory: Path, where: StoreChoice, rate: float | None, output: s
         finally:
             if not saved:
                 writer.discard()
+        if textfile is not None:
+            try:
+                write_textfile(textfile, manifest)
+            except BackupFilesError as error:  # it is no failure of the backup, which is there
+                warn(str(error))
         return _summary(directory, manifest) | {"seconds": round(time.monotonic() - began_s, 3)}
 
     _end(body, output, _saved, lambda: f"{directory} holds no backup", store=named)

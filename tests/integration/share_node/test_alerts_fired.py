@@ -61,6 +61,8 @@ ELSEWHERE: Final = {
     "ShareGroupHistoryStale": "it is of the pipeline, which needs Spark",
     "ShareGroupHistoryLost": "it is of the pipeline, which needs Spark",
     "ShareGroupHistoryGone": "it is of the pipeline, which needs Spark",
+    "ShareGroupsBackupMissed": "it takes a day; test_textfile.py fires it",
+    "ShareGroupsRestoreDrillMissed": "it takes a week; test_textfile.py fires it",
     "ShareGroupsStoreDamaged": "test_damage_alerts.py damages a store",
     "ShareGroupsStateInQuarantine": "test_damage_alerts.py damages a store",
     "ShareGroupsRecordsUnreadable": "test_damage_alerts.py damages a store",

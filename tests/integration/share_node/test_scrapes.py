@@ -28,8 +28,8 @@ from tests.support.node import BOUND_S, QUICK, Cluster, unique
 from tests.support.ports import free_port
 from tests.support.promtool import assert_without_remarks
 
-#: Beginnings of names of metrics that a node without TLS does not serve.
-ELSEWHERE = ("sharegroups_ingest_", "sharegroups_certificate_")
+#: Beginnings of names of metrics that a node without TLS does not serve, or no node.
+ELSEWHERE = ("sharegroups_ingest_", "sharegroups_backup_", "sharegroups_certificate_")
 
 
 def scrape(port: int, path: str = "/metrics", timeout: float = 30) -> str:
