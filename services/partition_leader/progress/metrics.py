@@ -88,6 +88,11 @@ class ProgressMetrics(ComputedMetrics):
             "Rounds in which not every share coordinator answered, so the lag of groups that fetch nothing grew old.",
             registry=registry,
         )
+        self._rounds = Counter(
+            "sharegroups_progress_rounds_total",
+            "Rounds in which the figures of groups and topics were computed; without them, the figures grow old.",
+            registry=registry,
+        )
 
     def unknown(self) -> None:
         """Count a round in which not every share coordinator answered."""
@@ -124,6 +129,7 @@ class ProgressMetrics(ComputedMetrics):
                 size.add_metric([name], figures.size_bytes)
         total = len(board.parts if self._by_partition else board.sums)
         self._families = [*groups.families, self.left_out.of(total - len(rows)), *of_topics]
+        self._rounds.inc()
 
     def _chosen(self, board: Board) -> list[Row]:
         if self._by_partition:

@@ -132,3 +132,15 @@ def test_rounds_without_an_answer_are_counted() -> None:
     assert registry.get_sample_value("sharegroups_stored_progress_unknown_total") == 0
     metrics.unknown()
     assert registry.get_sample_value("sharegroups_stored_progress_unknown_total") == 1
+
+
+@pytest.mark.rule("PL-956")
+@virtual
+async def test_rounds_that_were_exported_are_counted() -> None:
+    registry = CollectorRegistry()
+    metrics = ProgressMetrics(registry)
+    assert registry.get_sample_value("sharegroups_progress_rounds_total") == 0
+    for _ in range(2):
+        await metrics.refresh(board({}, {}), {}, NAMES.__getitem__)
+    metrics.close()
+    assert registry.get_sample_value("sharegroups_progress_rounds_total") == 2

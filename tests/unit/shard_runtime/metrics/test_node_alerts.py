@@ -43,6 +43,7 @@ WELL: Final[Series] = {
     **made("sharegroups_credentials_reload_failures_total", 2.0, what="tokens"),
     **made("sharegroups_partitions_led", 5.0),
     **made("sharegroups_share_group_rows_left_out", 0.0),
+    **made("sharegroups_progress_rounds_total", lambda at: 6.0 * at),
 }
 
 
@@ -119,6 +120,12 @@ CASES: Final = {
         made("sharegroups_credentials_reload_failures_total", once(20), what="tokens")
     ),
     "a leader shows no figures": Case(made("sharegroups_share_group_rows_left_out", until(50, 0.0)), (ABSENT,)),
+    "it computes them no longer": Case(
+        made("sharegroups_progress_rounds_total", lambda at: 6.0 * min(at, 60)), (ABSENT,)
+    ),
+    "it has computed none for ten minutes": Case(
+        made("sharegroups_progress_rounds_total", lambda at: 6.0 * min(at, 90))
+    ),
     "it has begun five minutes ago": Case(
         {
             **made("sharegroups_share_group_rows_left_out", until(0, 0.0)),
