@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # type: ignore[import-untyped]  # no types
+from prometheus_client import generate_latest
 
 from kip932.acls import ANONYMOUS, CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from kip932.ids import KEY_TYPE_SHARE, SharePartitionKey
@@ -29,6 +30,7 @@ from share_node.node.process_store import StoreClient
 from share_node.store.data_directory import NodeIdentity
 from tests.integration.scenarios.wire import METHODS, Wire, attempts
 from tests.support.certificates import files_in, install
+from tests.support.promtool import assert_without_remarks
 from tests.twin.store import MemoryStore, memory_cluster_store, memory_log
 
 pytestmark = pytest.mark.asyncio
@@ -246,6 +248,19 @@ async def _refused(caller: Wire) -> None:
         await stream.write(_reading())
     with pytest.raises(TransportError, match=said):
         await stream.read()
+
+
+@pytest.mark.rule("CM-60", "CM-174")
+async def test_a_node_with_tls_shows_when_its_certificate_ends_and_prometheus_own_check_has_no_remark(
+    tmp_path: Path,
+) -> None:
+    async with running(with_tls(tmp_path)) as node:
+        registry, certificates = node.process.registry, node.process.certificates
+        assert certificates is not None
+        ends_at = registry.get_sample_value("sharegroups_certificate_expiry_timestamp_seconds")
+        assert ends_at == certificates.current.ends_at.timestamp()
+        assert registry.get_sample_value("sharegroups_certificate_reload_failures_total") == 0
+        assert_without_remarks(generate_latest(registry).decode())
 
 
 @pytest.mark.rule("CM-61")
