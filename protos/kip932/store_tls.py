@@ -10,27 +10,28 @@ from typing import Final
 
 #: A store without TLS waits for the end of what it takes for a command.
 _SILENT: Final = "perhaps nothing there speaks TLS; if the store has none, its URL is redis:// instead of rediss://"
-_OF_NO_AUTHORITY: Final = "CERTIFICATE_VERIFY_FAILED"
-#: Words of Python's and OpenSSL's errors, and what they mean.
-_MEANINGS: Final = (
-    ("Hostname mismatch", "its certificate is for other names and addresses than the one in store.url"),
-    ("IP address mismatch", "its certificate is for other names and addresses than the one in store.url"),
+_NAMES: Final = (
+    "its certificate is for other names and addresses than the one by which it was called: call it by one of those, or "
+    "have a certificate issued that has this one, too"
+)
+_UNKNOWN: Final = (
+    "its certificate was not issued by an authority in {authorities}: name there the PEM file with the certificate of "
+    "the authority that did"
+)
+_NO_TLS: Final = "nothing there speaks TLS; if the store has none, its URL is redis:// instead of rediss://"
+#: Words of Python's and OpenSSL's errors of a handshake, what they mean, and what to do.
+_REFUSED: Final = (
+    ("Hostname mismatch", _NAMES),
+    ("IP address mismatch", _NAMES),
     ("certificate has expired", "its certificate has expired; renew it, or correct this host's clock"),
     ("certificate is not yet valid", "its certificate is not valid yet; compare its clock and this host's"),
-    (_OF_NO_AUTHORITY, "its certificate was not issued by an authority in {authorities}"),
-    (
-        "WRONG_VERSION_NUMBER",
-        "nothing there speaks TLS; if the store has none, its URL is redis:// instead of rediss://",
-    ),
-    (
-        "RECORD_LAYER_FAILURE",
-        "nothing there speaks TLS; if the store has none, its URL is redis:// instead of rediss://",
-    ),
-    ("no answer", _SILENT),
-    ("Timeout connecting", _SILENT),
-    ("CERTIFICATE_REQUIRED", "it requires a client certificate: set store.ssl.certificate.location and its key"),
-    ("UNKNOWN_CA", "it did not accept the certificate in store.ssl.certificate.location: of another authority?"),
+    ("CERTIFICATE_VERIFY_FAILED", _UNKNOWN),
+    ("WRONG_VERSION_NUMBER", _NO_TLS),
+    ("RECORD_LAYER_FAILURE", _NO_TLS),
+    ("CERTIFICATE_REQUIRED", "it requires a client certificate: set {prefix}.certificate.location and its key"),
+    ("UNKNOWN_CA", "it did not accept the certificate in {prefix}.certificate.location: of another authority?"),
 )
+_UNANSWERED: Final = (("no answer", _SILENT), ("Timeout connecting", _SILENT))
 _NO_TLS_TRIED: Final = "if the store serves TLS, its URL must begin with rediss://"
 _ENDED: Final = "if it has no TLS, its URL is redis:// instead of rediss://; or it requires a client certificate"
 _CLOSED: Final = (
@@ -40,18 +41,22 @@ _CLOSED: Final = (
     "UNEXPECTED_EOF",
     "EOF occurred",
 )
+#: The settings of the files for the store, and for its Sentinels where they have their own (CM-230).
+FOR_STORE: Final = "store.ssl"
+FOR_SENTINELS: Final = "store.sentinel.ssl"
 
 
 @dataclass(frozen=True, slots=True)
 class StoreTls:
     """The files of the settings store.ssl.*; None where one is not set. They are read for each new connection.
 
-    `authorities`: None for those of the system.
+    `authorities`: None for those of the system. `prefix`: how the names of the settings begin.
     """
 
     authorities: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
+    prefix: str = FOR_STORE
 
     def __bool__(self) -> bool:
         return any((self.authorities, self.certificate, self.key))
@@ -59,24 +64,23 @@ class StoreTls:
     def options(self) -> dict[str, str]:
         """Return redis-py's options for these files. Raises ValueError, with the setting and the path, when they cannot
         be used."""
+        certificate, key = f"{self.prefix}.certificate.location", f"{self.prefix}.key.location"
         if (self.certificate is None) != (self.key is None):
-            raise ValueError(
-                "store.ssl.certificate.location and store.ssl.key.location belong together; set both or neither"
-            )
+            raise ValueError(f"{certificate} and {key} belong together; set both or neither")
         try:
             if self.authorities is not None:
                 client_context(self.authorities)
         except (OSError, ValueError) as error:
             raise ValueError(
-                f"store.ssl.ca.location={self.authorities}: it cannot be used ({_reason(error)}); expected the "
-                "certificates of the store's authorities in PEM"
+                f"{self.prefix}.ca.location={self.authorities}: it cannot be used ({_reason(error)}); expected the "
+                "certificates of its authorities in PEM"
             ) from error
         try:
             if self.certificate is not None and self.key is not None:
                 client_context(None, self.certificate, self.key)
         except (OSError, ValueError) as error:
             raise ValueError(
-                f"store.ssl.certificate.location={self.certificate} and store.ssl.key.location={self.key} cannot be "
+                f"{certificate}={self.certificate} and {key}={self.key} cannot be "
                 f"used together ({_reason(error)}); expected a certificate and its private key in PEM, not encrypted"
             ) from error
         given = {"ssl_ca_certs": self.authorities, "ssl_certfile": self.certificate, "ssl_keyfile": self.key}
@@ -109,19 +113,29 @@ def explained(cause: str, *, tls: bool, files: StoreTls = NO_TLS_FILES, ca_in_ur
         files.options()
     except ValueError as error:
         return str(error)
-    meaning = next((meaning for words, meaning in _MEANINGS if words in cause), "") if tls else ""
-    meaning = meaning.format(authorities=_authorities(files, ca_in_url))
+    meaning = next((meaning for words, meaning in (*_REFUSED, *_UNANSWERED) if words in cause), "") if tls else ""
+    meaning = meaning.format(authorities=_authorities(files, ca_in_url), prefix=files.prefix)
     if not meaning and any(words in cause for words in _CLOSED):
         meaning = _ENDED if tls else _NO_TLS_TRIED
     return f"{cause} ({meaning})" if meaning else cause
 
 
+def is_of_handshake(cause: str, files: StoreTls = NO_TLS_FILES) -> bool:
+    """Return whether a server was reached, or could have been, and what has to change are certificates, their files or
+    the URL's scheme: starting another server would not help (CM-231)."""
+    try:
+        files.options()
+    except ValueError:
+        return True
+    return any(words in cause for words, _ in _REFUSED)
+
+
 def _authorities(files: StoreTls, ca_in_url: str) -> str:
     if files.authorities is not None:
-        return f"store.ssl.ca.location={files.authorities}"
+        return f"{files.prefix}.ca.location={files.authorities}"
     if ca_in_url:
         return f"ssl_ca_certs={ca_in_url}"
-    return "store.ssl.ca.location, which is not set: it was checked by the authorities of the system"
+    return f"{files.prefix}.ca.location, which is not set, so that those of the system count"
 
 
 def _reason(error: Exception) -> str:

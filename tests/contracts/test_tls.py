@@ -185,6 +185,26 @@ async def test_a_failed_connection_says_what_it_may_mean(tmp_path: Path) -> None
         await store.stop()
 
 
+@pytest.mark.rule("CM-231")
+@pytest.mark.asyncio
+async def test_a_start_advises_what_helps_against_a_certificate_and_not_to_start_another_store(tmp_path: Path) -> None:
+    made = SecuredStore(tmp_path)
+    store = EmbeddedStore(DataDirectory(tmp_path / "data"))
+    await store.start()
+    try:
+        async with behind_tls(store.socket_path, made.store.certificate, made.store.key) as port:
+            with pytest.raises(StoreCheckError) as refused:
+                await check_store(open_store(f"rediss://127.0.0.1:{port}"), None, 0, wait_ms=500)
+        with pytest.raises(StoreCheckError, match=r"no connection within 100 ms: .* Start one"):
+            await check_store(open_store(f"rediss://127.0.0.1:{port}"), None, 0, wait_ms=100)
+    finally:
+        await store.stop()
+    said = str(refused.value)
+    assert "store.ssl.ca.location, which is not set, so that those of the system count" in said
+    assert "name that in store.ssl.ca.location" in said
+    assert "Start one" not in said
+
+
 @pytest.mark.rule("CM-195")
 def test_files_that_cannot_be_used_and_what_is_given_twice_are_refused_at_the_start(tmp_path: Path) -> None:
     made = SecuredStore(tmp_path)
@@ -193,7 +213,7 @@ def test_files_that_cannot_be_used_and_what_is_given_twice_are_refused_at_the_st
         ("redis://h:1", node, "connections to it would not be encrypted; expected rediss://"),
         (f"rediss://h:1?ssl_ca_certs={missing}", node, "it has the option ssl_ca_certs"),
         ("rediss://h:1", StoreTls(missing), f"store.ssl.ca.location={missing}: it cannot be used"),
-        ("rediss://h:1", StoreTls(made.store.key), "expected the certificates of the store's authorities in PEM"),
+        ("rediss://h:1", StoreTls(made.store.key), "expected the certificates of its authorities in PEM"),
         ("rediss://h:1", StoreTls(None, node.certificate), "belong together; set both or neither"),
         ("rediss://h:1", StoreTls(None, node.certificate, made.store.key), "cannot be used together"),
     ):

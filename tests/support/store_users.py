@@ -18,9 +18,30 @@ _LINE: Final = re.compile(r"^ACL SETUSER (?P<user>sharegroups[\w-]*) on >PASSWOR
 _ADMIN: Final = "the-tests-own"
 
 
+#: The user that the page lists for Sentinels; the others are for the store.
+OF_SENTINELS: Final = "sharegroups-asker"
+
+
 def documented_users() -> dict[str, list[str]]:
-    """Return the rules of each user that the page lists, without `on` and the password."""
+    """Return the rules of each user of the store that the page lists, without `on` and the password."""
+    return {user: rules for user, rules in _documented().items() if user != OF_SENTINELS}
+
+
+def sentinel_rules() -> list[str]:
+    """Return the rules of the user that the page lists for Sentinels."""
+    return _documented()[OF_SENTINELS]
+
+
+def _documented() -> dict[str, list[str]]:
     return {found["user"]: found["rules"].split() for found in _LINE.finditer(PAGE.read_text())}
+
+
+def denials_of(log: Iterable[Any]) -> list[str]:
+    """Return what an ACL LOG says: user, kind of permission, and the command or key."""
+    return [
+        " ".join(each[name].decode() for name in (b"username", b"reason", b"object", b"context"))
+        for each in (one if isinstance(one, dict) else dict(zip(one[::2], one[1::2], strict=True)) for one in log)
+    ]
 
 
 def commands(rules: Iterable[str]) -> set[str]:
@@ -28,12 +49,17 @@ def commands(rules: Iterable[str]) -> set[str]:
     return {rule[1:] for rule in rules if rule.startswith("+")}
 
 
+def password_of(user: str) -> str:
+    """Return the password that a user of the page has in tests."""
+    return f"secret-of-{user}-4711"
+
+
 class GuardedServer:
     """One Valkey whose default user is off. `passwords`: by the documented user's name."""
 
     def __init__(self, *options: str) -> None:
         self.server = Server(*options)
-        self.passwords = {user: f"secret-of-{user}-4711" for user in documented_users()}
+        self.passwords = {user: password_of(user) for user in documented_users()}
 
     async def start(self) -> Self:
         """Start it, make the users, and turn the default user off."""
@@ -70,10 +96,7 @@ class GuardedServer:
     async def denied(self) -> list[str]:
         """Return what the store has refused since the last call: user, kind of permission, and the command or key."""
         log, _ = await self.admin(("ACL", "LOG"), ("ACL", "LOG", "RESET"))
-        return [
-            " ".join(each[name].decode() for name in (b"username", b"reason", b"object", b"context"))
-            for each in (one if isinstance(one, dict) else dict(zip(one[::2], one[1::2], strict=True)) for one in log)
-        ]
+        return denials_of(log)
 
     async def allow(self, user: str, *rules: str) -> None:
         """Apply ACL rules to a user, such as `+xadd` or `-xadd`."""

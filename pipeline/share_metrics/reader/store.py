@@ -22,10 +22,10 @@ from binascii import crc_hqx
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 import redis
-from redis.backoff import ExponentialBackoff
+from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.connection import SSLConnection
 from redis.credentials import CredentialProvider
 from redis.exceptions import (
@@ -39,10 +39,18 @@ from redis.exceptions import (
     TryAgainError,
 )
 from redis.retry import Retry
-from redis.sentinel import MasterNotFoundError, Sentinel
 
-from kip932.store_settings import PasswordFileError, StoreAccess, password_in
-from kip932.store_tls import client_context, explained
+from kip932.setting import Setting
+from kip932.store_settings import (
+    STORE_PASSWORD,
+    STORE_SENTINEL_PASSWORD,
+    PasswordFileError,
+    StoreAccess,
+    password_in,
+    refuse_without_sentinels,
+    sentinel_login,
+)
+from kip932.store_tls import StoreTls, client_context, explained
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +62,10 @@ _PAUSE_S: Final = 0.05
 #: How many times a command is retried while the store is loading its data, and the pause between attempts, in seconds.
 _LOADING_ATTEMPTS: Final = 600
 _LOADING_PAUSE_S: Final = 1.0
+#: How long a Sentinel may take to answer, in seconds.
+_SENTINEL_S: Final = 2.0
+#: What Sentinels say of replicas from which nothing should be read.
+_REPLICA_DOWN: Final = frozenset({b"s_down", b"o_down", b"disconnected"})
 #: The maximum number of pipelined commands per round trip, so that its replies stay small.
 _PIPELINE: Final = 500
 _BY_URL: Final = StoreAccess()
@@ -114,20 +126,35 @@ class Store:
                 f"store URL scheme {parts.scheme!r} is not known; "
                 "use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
             )
-        if parts.password or "password" in dict(parse_qsl(parts.query)):
+        query = dict(parse_qsl(parts.query))
+        if parts.password or "password" in query:
             raise ValueError(
                 "the store URL holds a password, which would appear in plans and logs; name the environment variable "
                 "that holds it, passwordEnv, or the file, store.password.location"
             )
+        if "sentinel_password" in query:
+            raise ValueError(
+                "the store URL holds the Sentinels' password, which would appear in plans and logs; name the file that "
+                f"holds it, {STORE_SENTINEL_PASSWORD.name}"
+            )
         if password_env and password_env not in env:
             raise ValueError(f"environment variable {password_env} (passwordEnv) is not set")
-        self._scheme, self._mode, self._parts = scheme, mode, parts
-        self._access, self._tls = access, _tls_options(parts, access)
+        self._scheme, self._mode = scheme, mode
+        self._sentinel_user = ""
+        if mode == "sentinel":
+            self._sentinel_user, _ = sentinel_login(query, access.sentinel)
+            parts = parts._replace(query=urlencode(query))
+        else:
+            refuse_without_sentinels(access.sentinel)
+        self._parts = parts
+        self._access, self._tls = access, _tls_options(parts, access.tls)
+        self._sentinel_tls = _tls_of_sentinels(parts, access, self._tls)
         self._user = _user(parts, access)
         if password_env and access.password is not None:
             raise ValueError(f"passwordEnv is {password_env}, and store.password.location={access.password}; give one")
-        if access.password is not None:
-            password_in(access.password)
+        for file, named_by in ((access.password, STORE_PASSWORD), (access.sentinel.password, STORE_SENTINEL_PASSWORD)):
+            if file is not None:
+                password_in(file, named_by)
         self._password = env[password_env] if password_env else None
         self._pause = pause
         self._replicas = replicas and bool(mode)  # the URL of a single server is used as it is
@@ -135,6 +162,7 @@ class Store:
         self._silent: set[str] = set()
         self._nodes: dict[str, redis.Redis] = {}
         self._slots: list[str] = []
+        self._named_by = ""
 
     def __enter__(self) -> Self:
         return self
@@ -241,7 +269,7 @@ class Store:
         except (RedisError, OSError) as error:
             self._slots.clear()
             raise StoreUnreachableError(
-                f"the store at {node or self._parts.path} does not answer: {self._meaning(error)}"
+                f"the store at {node or self._parts.path}{self._named_by} does not answer: {self._meaning(error)}"
             ) from error
 
     def _meaning(self, error: Exception) -> str:
@@ -260,7 +288,7 @@ class Store:
             file = self._access.password
             known: dict[str, Any] = {"username": self._user or None, "password": self._password}
             if file is not None:
-                known = {"credential_provider": _PasswordFile(self._user, file)}
+                known = {"credential_provider": _PasswordFile(self._user, file, STORE_PASSWORD)}
             client = redis.Redis.from_url(
                 url, **known, **self._tls, protocol=2, retry=Retry(ExponentialBackoff(0.5, 0.05), 3),
                 redis_connect_func=_read_only if self._replicas and self._mode == "cluster" else None,
@@ -312,45 +340,85 @@ class Store:
         replicas = sorted(node for node in nodes[1:] if node not in self._silent) if self._replicas else []
         return replicas[0] if replicas else nodes[0]
 
-    def _secure(self, sentinel: Sentinel) -> None:
-        """Let the connections to Sentinels use TLS, as those to nodes do."""
-        if self._scheme != "rediss":
-            return
-        options = {**dict(parse_qsl(self._parts.query)), **self._tls}
-        files: dict[str, Any] = {
-            name: options[name] for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile") if name in options
-        }
-        for client in sentinel.sentinels:
-            pool = client.connection_pool
-            pool.connection_class = _StoreConnection
-            pool.connection_kwargs.update(files)
-
     def _of_service(self) -> str:
-        if not self._slots:
-            service = self._parts.path.strip("/")
-            hosts = [(host, int(port)) for host, _, port in (seed.rpartition(":") for seed in self._seeds())]
+        """The node of a service, as the first Sentinel that answers names it (CM-230)."""
+        if self._slots:
+            return self._slots[0]
+        service = self._parts.path.strip("/")
+        causes: list[str] = []
+        for seed in self._seeds():
             try:
-                sentinel = Sentinel(hosts, socket_timeout=2)  # type: ignore[no-untyped-call] # nor here
-                self._secure(sentinel)
-                nodes = [sentinel.discover_master(service)]  # type: ignore[no-untyped-call] # nor here
-                nodes += sentinel.discover_slaves(service) if self._replicas else []  # type: ignore[no-untyped-call]
-            except MasterNotFoundError as error:
-                raise StoreUnreachableError(
-                    f"no Sentinel names a master of {service}: {self._meaning(error)}"
-                ) from error
-            self._slots = [self._chosen([f"{host}:{port}" for host, port in nodes])]
-        return self._slots[0]
+                with self._sentinel(seed) as sentinel:
+                    master = sentinel.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
+                    replicas = sentinel.execute_command("SENTINEL", "REPLICAS", service) if self._replicas else []
+            except PasswordFileError as error:
+                raise StoreReplyError(f"Sentinel {seed}: {error}") from error
+            except RedisError as error:
+                causes.append(f"Sentinel {seed}: {self._meaning_of_sentinel(error)}")
+                continue
+            if master is None:
+                causes.append(f"Sentinel {seed} knows no service {service}")
+                continue
+            named = [f"{host.decode()}:{int(port)}" for host, port in (master, *_served(replicas))]
+            self._slots = [self._chosen(named)]
+            self._named_by = f", which Sentinel {seed} names for {service},"
+            return self._slots[0]
+        raise StoreUnreachableError(f"no Sentinel names a master of {service}: {'; '.join(causes)}")
+
+    def _sentinel(self, address: str) -> redis.Redis:
+        """A client of one Sentinel, with its own user and password; nothing of the store's is sent there."""
+        host, _, port = address.rpartition(":")
+        given = self._access.sentinel
+        known: dict[str, Any] = {"username": self._sentinel_user or None}
+        if given.password is not None:
+            known = {"credential_provider": _PasswordFile(self._sentinel_user, given.password, STORE_SENTINEL_PASSWORD)}
+        client = redis.Redis(
+            host=host.strip("[]"), port=int(port), **known, protocol=2, retry=Retry(NoBackoff(), 0),
+            socket_timeout=_SENTINEL_S, socket_connect_timeout=_SENTINEL_S,
+        )  # fmt: skip
+        if self._sentinel_tls is not None:
+            client.connection_pool.connection_class = _StoreConnection
+            client.connection_pool.connection_kwargs.update(self._sentinel_tls)
+        client.response_callbacks.clear()
+        return client
+
+    def _meaning_of_sentinel(self, error: RedisError) -> str:
+        said, given = str(error).rstrip("."), self._access.sentinel
+        if "NOPERM" in said or "no permissions" in said:
+            return f"{said}; its user needs the right +sentinel|get-master-addr-by-name" + (
+                " and +sentinel|replicas" if self._replicas else ""
+            )
+        if isinstance(error, AuthenticationError) or "NOAUTH" in said or "WRONGPASS" in said:
+            if given.password is None and "uthentication required" in said:
+                return f"{said}; it wants a password and was given none: set {STORE_SENTINEL_PASSWORD.name}"
+            if "without any password configured" in said:
+                return f"{said}; it requires no password: leave {STORE_SENTINEL_PASSWORD.name} out"
+            source = f", and the password is from {given.password}" if given.password is not None else ""
+            return f"{said}; its user is {self._sentinel_user or 'the default one'}{source} (store.sentinel.*)"
+        tls = given.tls or self._access.tls
+        in_url = (self._sentinel_tls or {}).get("ssl_ca_certs", "")
+        return explained(str(error), tls=self._sentinel_tls is not None, files=tls, ca_in_url=in_url)
+
+
+def _served(replicas: Sequence[Sequence[bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the addresses of the replicas that a Sentinel takes for alive."""
+    found = []
+    for flat in replicas:
+        facts = dict(zip(flat[::2], flat[1::2], strict=True))
+        if not _REPLICA_DOWN & set(facts.get(b"flags", b"").split(b",")):
+            found.append((facts[b"ip"], facts[b"port"]))
+    return found
 
 
 class _PasswordFile(CredentialProvider):
     """A user, "" for the default one, and the password in a file, read for each new connection."""
 
-    def __init__(self, user: str, file: Path) -> None:
-        self._user, self._file = user, file
+    def __init__(self, user: str, file: Path, named_by: Setting[str]) -> None:
+        self._user, self._file, self._named_by = user, file, named_by
 
     def get_credentials(self) -> tuple[str] | tuple[str, str]:
         """Return what AUTH sends. Raises PasswordFileError."""
-        password = password_in(self._file)
+        password = password_in(self._file, self._named_by)
         return (self._user, password) if self._user else (password,)
 
 
@@ -366,19 +434,39 @@ class _StoreConnection(SSLConnection):
         return context.wrap_socket(sock, server_hostname=self.host)
 
 
-def _tls_options(parts: SplitResult, access: StoreAccess) -> dict[str, str]:
+def _tls_options(parts: SplitResult, tls: StoreTls) -> dict[str, str]:
     """redis-py's options for the files of store.ssl.*. Raises ValueError when they cannot be used, for a file that the
     URL names as well, and for an address without TLS."""
-    if not access.tls:
+    if not tls:
         return {}
     if not parts.scheme.startswith("rediss"):
-        raise ValueError("store.ssl.* is set, but connections would not be encrypted; expected a URL with rediss://")
-    options = access.tls.options()
+        raise ValueError(
+            f"{tls.prefix}.* is set, but connections would not be encrypted; expected a URL with rediss://"
+        )
+    options = tls.options()
     if twice := sorted(options.keys() & dict(parse_qsl(parts.query)).keys()):
         raise ValueError(
-            f"the store URL has the option {twice[0]}, and store.ssl.* names another file; set one of them"
+            f"the store URL has the option {twice[0]}, and {tls.prefix}.* names another file; set one of them"
         )
     return options
+
+
+def _tls_of_sentinels(parts: SplitResult, access: StoreAccess, of_store: Mapping[str, str]) -> dict[str, str] | None:
+    """redis-py's options for TLS towards Sentinels; None without TLS. Raises ValueError for settings that cannot be
+    used or have no use."""
+    given = access.sentinel
+    encrypted = parts.scheme.startswith("rediss")
+    if not given.encrypted and (given.tls or not encrypted):
+        raise ValueError(
+            f"{given.tls.prefix}.enable is false, but {'files are set' if given.tls else 'the URL has no TLS at all'}; "
+            "expected it only with rediss+sentinel:// and without such files"
+        )
+    if given.tls:
+        return _tls_options(parts._replace(query=""), given.tls)
+    if not encrypted or not given.encrypted:
+        return None
+    options = {**dict(parse_qsl(parts.query)), **of_store}
+    return {name: options[name] for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile") if name in options}
 
 
 def _user(parts: SplitResult, access: StoreAccess) -> str:

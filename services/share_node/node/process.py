@@ -19,7 +19,7 @@ from kip932.http_endpoint import HttpEndpoint
 from kip932.metrics_page import metrics_pages
 from kip932.principal_rules import parse_rules
 from kip932.rpc.loopback import is_loopback
-from kip932.store_settings import STORE_PASSWORD, STORE_SSL_KEY
+from kip932.store_settings import STORE_PASSWORD, STORE_SENTINEL_PASSWORD, STORE_SENTINEL_SSL_KEY, STORE_SSL_KEY
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.node import ClusterNode
@@ -141,7 +141,9 @@ class NodeProcess:
         self.registry: Final = CollectorRegistry()
         options = _rpc_options(settings)
         memory = settings[MEMORY_BYTES] or default_bytes()
-        warn_of_readable_secrets(settings, SSL_KEY, STORE_SSL_KEY, STORE_PASSWORD)
+        warn_of_readable_secrets(
+            settings, SSL_KEY, STORE_SSL_KEY, STORE_PASSWORD, STORE_SENTINEL_SSL_KEY, STORE_SENTINEL_PASSWORD
+        )
         self.certificates: Final = node_certificates(settings)
         self.authentication: Final = node_authentication(settings)
         self.access: Final = node_access(settings, self.certificates, self.authentication)

@@ -14,16 +14,7 @@ from typing import Final
 import structlog
 
 from kip932.settings_file import FILE_VARIABLE
-from kip932.store_settings import (
-    STORE_FSYNC_ALWAYS,
-    STORE_PASSWORD,
-    STORE_SSL_CA,
-    STORE_SSL_CERTIFICATE,
-    STORE_SSL_KEY,
-    STORE_URL,
-    STORE_USERNAME,
-    STORE_WHOLE_HISTORIES,
-)
+from kip932.store_settings import STORE_ACCESS, STORE_FSYNC_ALWAYS, STORE_URL, STORE_WHOLE_HISTORIES
 from shard_runtime.clock import SystemClock
 from shard_runtime.config import kafka_configs
 from shard_runtime.config.process_settings import (
@@ -320,8 +311,8 @@ def _flags(options: UpOptions, data: Path, url: str) -> dict[str, str]:
     """Return the settings that `up` makes; those that the user gives by name override them."""
     always = options.store is None and options.fsync == "always"
     # The embedded store has no users: its socket is its user's alone. The environment may be for another store.
-    of_store = (STORE_USERNAME, STORE_PASSWORD, STORE_SSL_CA, STORE_SSL_CERTIFICATE, STORE_SSL_KEY)
-    credentials = dict.fromkeys((each.name for each in of_store), "") if options.store is None else {}
+    ours = options.store is None
+    credentials = {each.name: each.text(each.default) for each in STORE_ACCESS} if ours else {}
     return {
         NODE_NAME.name: _ONLY,
         LISTEN_HOST.name: options.host,

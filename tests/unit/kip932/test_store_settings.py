@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kip932.store_settings import StoreAccess, read_store
-from kip932.store_tls import StoreTls
+from kip932.store_settings import SentinelAccess, StoreAccess, read_store, sentinel_login
+from kip932.store_tls import FOR_SENTINELS, StoreTls
 
 FILE = """
 "lease.ms" = 3000
@@ -70,6 +70,8 @@ def test_what_the_environment_says_about_another_store_is_not_used(file: Path) -
         ('store.password = "p"', {}, "Put it into a file and name that in store.password.location"),
         ("", {"SHAREGROUPS_STORE_PASSWORD": "p"}, "(variable SHAREGROUPS_STORE_PASSWORD_LOCATION)"),
         ("", {"SHAREGROUPS_STORE_PASSWORD": "p"}, "give that name with --password-env"),
+        ('store.sentinel.password = "p"', {}, "name that in store.sentinel.password.location (variable SHAREGROUPS_"),
+        ("", {"SHAREGROUPS_STORE_SENTINEL_PASSWORD": "p"}, "SHAREGROUPS_STORE_SENTINEL_PASSWORD_LOCATION"),
         ("", {"SHAREGROUPS_STORE_SSL_CA": "/ca"}, "Unknown setting: SHAREGROUPS_STORE_SSL_CA in the environment"),
     ],
 )
@@ -83,3 +85,32 @@ def test_what_would_have_no_effect_is_refused(tmp_path: Path, text: str, environ
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"settings file .*nowhere\.toml cannot be read: No such file"):
         read_store("", {"SHAREGROUPS_CONFIG": str(tmp_path / "nowhere.toml")})
+
+
+@pytest.mark.rule("CM-230", "CM-200")
+def test_sentinels_have_settings_of_their_own(tmp_path: Path) -> None:
+    files = StoreTls(Path("/sca"), Path("/sc"), Path("/sk"), FOR_SENTINELS)
+    access = StoreAccess("u", sentinel=SentinelAccess("watch", Path("/sp"), files))
+    assert StoreAccess.of(access.texts()) == access
+    assert access.sentinel.given == "store.sentinel.username"
+    plain = StoreAccess(sentinel=SentinelAccess(encrypted=False))
+    assert plain.texts() == {"store.sentinel.ssl.enable": "false"}
+    assert StoreAccess.of(plain.texts()) == plain
+    assert (StoreAccess.of({}).texts(), SentinelAccess().given) == ({}, "")
+    environ = {"SHAREGROUPS_STORE_SENTINEL_PASSWORD_LOCATION": "/sp", "SHAREGROUPS_STORE_SENTINEL_PORT": "tcp://h:1"}
+    assert read_store("redis+sentinel://h:1/m", environ)[1].sentinel == SentinelAccess(password=Path("/sp"))
+    with pytest.raises(ValueError, match=r"store\.sentinel\.ssl\.enable: it must be true or false"):
+        StoreAccess.of({"store.sentinel.ssl.enable": "no"})
+
+
+@pytest.mark.rule("CM-230", "CM-61a")
+def test_the_options_of_a_url_for_sentinels_are_taken_out_and_given_once() -> None:
+    query = {"sentinel_username": "watch", "sentinel_password": "geheim", "db": "1"}
+    assert sentinel_login(query, SentinelAccess()) == ("watch", "geheim")
+    assert query == {"db": "1"}
+    assert sentinel_login({}, SentinelAccess("other")) == ("other", None)
+    with pytest.raises(ValueError, match=r"sentinel_username=watch, but store\.sentinel\.username is other"):
+        sentinel_login({"sentinel_username": "watch"}, SentinelAccess("other"))
+    with pytest.raises(ValueError, match=r"store\.sentinel\.password\.location=/p names another") as refused:
+        sentinel_login({"sentinel_password": "geheim"}, SentinelAccess(password=Path("/p")))
+    assert "geheim" not in str(refused.value)

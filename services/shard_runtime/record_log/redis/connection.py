@@ -32,6 +32,22 @@ class StoreAccessError(ConnectionLostError):
     """The store refuses the credentials, or requires some that were not given: do not try again with the same ones."""
 
 
+class SentinelAccessError(StoreAccessError):
+    """A Sentinel refuses the credentials of store.sentinel.*, or requires some that were not given (CM-230)."""
+
+
+class HandshakeError(ConnectionLostError):
+    """The certificates, or the use of TLS, of both sides do not fit; the message says what to correct (CM-231)."""
+
+
+class NoMasterError(ConnectionLostError):
+    """No Sentinel of those in the URL names a master for the service (CM-230)."""
+
+
+class MasterLostError(ConnectionLostError):
+    """The master that a Sentinel names cannot be reached; the message names both (CM-230)."""
+
+
 _DISK: Final = (
     "[the file system of the store's data cannot be written: `CONFIG GET dir` names the directory, with `sharegroups "
     "up` it is store in the data directory. Make room there; the store recovers by itself]"

@@ -25,11 +25,12 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError
 
 from kip932.armed_timer import ArmedTimer
 from kip932.store_settings import PasswordFileError
-from kip932.store_tls import NO_TLS_FILES, StoreTls, client_context, explained
+from kip932.store_tls import NO_TLS_FILES, StoreTls, client_context, explained, is_of_handshake
 from shard_runtime.record_log.redis.connection import (
     Command,
     ConnectionLostError,
     ErrorReply,
+    HandshakeError,
     Reply,
     StoreAccessError,
     StoreLoadingError,
@@ -263,15 +264,41 @@ class StoreAddress:
             kind, {**options, "host": host, "port": port}, self._connect_ms, self._credentials, self._tls
         )
 
+    def of_sentinels(self, username: str, password: str | None, *, tls: StoreTls, encrypted: bool) -> StoreAddress:
+        """The address of Sentinels: with the same options, but without the store's user, password and database.
+
+        `tls`: the files for Sentinels; without any, those for the store. `encrypted`: False for Sentinels without TLS.
+        Raises ValueError for files that cannot be used, or have no use. A password in a file is added by `known_as`.
+        """
+        options = {name: value for name, value in self._options.items() if name not in {"username", "password", "db"}}
+        options |= {"username": username} if username else {}
+        options |= {} if password is None else {"password": password}
+        is_tls = issubclass(self._kind, SSLConnection)
+        if not encrypted or tls:
+            options = {name: value for name, value in options.items() if not name.startswith("ssl_")}
+        if not encrypted:
+            if tls:
+                raise ValueError(f"{tls.prefix}.* names files, but {tls.prefix}.enable is false; set one of them")
+            if not is_tls:
+                raise ValueError(f"{tls.prefix}.enable is false, but it has no TLS at all; expected rediss+sentinel://")
+            return StoreAddress(Connection, options, self._connect_ms)
+        found = StoreAddress(self._kind, options, self._connect_ms, None, self._tls)
+        return found.with_tls(tls) if tls else found
+
     def with_tls(self, tls: StoreTls) -> StoreAddress:
         """The same address with these files. Raises ValueError when they cannot be used, for a file that the URL names
         as well, and for an address without TLS."""
         if not issubclass(self._kind, SSLConnection):
-            raise ValueError("store.ssl.* is set, but connections to it would not be encrypted; expected rediss://")
+            raise ValueError(f"{tls.prefix}.* is set, but connections to it would not be encrypted; expected rediss://")
         options = tls.options()
         if twice := sorted(options.keys() & self._options.keys()):
-            raise ValueError(f"it has the option {twice[0]}, and store.ssl.* names another file; set one of them")
+            raise ValueError(f"it has the option {twice[0]}, and {tls.prefix}.* names another file; set one of them")
         return StoreAddress(self._kind, {**self._options, **options}, self._connect_ms, self._credentials, tls)
+
+    def known_by(self, credentials: StoreCredentials) -> StoreAddress:
+        """The same address, with a user and the password in a file. Raises ValueError when the file cannot be used."""
+        credentials.read()
+        return StoreAddress(self._kind, self._options, self._connect_ms, credentials, self._tls)
 
     def known_as(self, username: str, password_file: Path | None) -> StoreAddress:
         """The same address for a user, and with the password in a file. Raises ValueError when the address has them
@@ -284,15 +311,13 @@ class StoreAddress:
             return StoreAddress(self._kind, options, self._connect_ms, None, self._tls)
         if self._options.get("password"):
             raise ValueError(f"it holds a password, and store.password.location={password_file} names another")
-        credentials = StoreCredentials(username or named, password_file)
-        credentials.read()
-        return StoreAddress(self._kind, self._options, self._connect_ms, credentials, self._tls)
+        return self.known_by(StoreCredentials(username or named, password_file))
 
     async def connect(self) -> RespConnection:
         """Open a connection, handshake included.
 
         Raises ConnectionLostError, which names the address and the cause; StoreAccessError for refused credentials,
-        StoreLoadingError for a store that loads its data.
+        StoreLoadingError for a store that loads its data, HandshakeError for certificates that do not fit.
         """
         try:
             async with asyncio.timeout(self._connect_ms / 1000):
@@ -306,10 +331,12 @@ class StoreAddress:
                 raise StoreLoadingError(f"cannot connect to {self.address}: it is still loading its data") from error
             if isinstance(error, socket.gaierror):
                 cause = f"its name cannot be looked up: {error.strerror}"
-            else:
-                tls, in_url = issubclass(self._kind, SSLConnection), str(self._options.get("ssl_ca_certs") or "")
-                cause = explained(str(error) or "no answer", tls=tls, files=self._tls, ca_in_url=in_url)
-            raise ConnectionLostError(f"cannot connect to {self.address}: {cause}") from error
+                raise ConnectionLostError(f"cannot connect to {self.address}: {cause}") from error
+            tls, in_url = issubclass(self._kind, SSLConnection), str(self._options.get("ssl_ca_certs") or "")
+            said = str(error) or "no answer"
+            cause = explained(said, tls=tls, files=self._tls, ca_in_url=in_url)
+            kind = HandshakeError if tls and is_of_handshake(said, self._tls) else ConnectionLostError
+            raise kind(f"cannot connect to {self.address}: {cause}") from error
 
     async def _resolve(self) -> list[Mapping[str, Any]]:
         """The connection arguments, one set for each address of the server's name.
@@ -371,10 +398,9 @@ class StoreAddress:
         return connection
 
     def _refusal(self, error: AuthenticationError) -> str:
+        cause = str(error).rstrip(".")
         if self._credentials is not None:
-            cause = f"{str(error).rstrip('.')}; the password is from store.password.location={self._credentials.path}"
-            return f"{self.address} refuses the user or the password it was given (WRONGPASS): {cause}"
-        if self._options.get("password") or self._options.get("username"):
-            cause = str(error).rstrip(".")
-            return f"{self.address} refuses the user or the password it was given (WRONGPASS): {cause}"
-        return f"{self.address} wants a password and was given none (NOAUTH)"
+            cause = f"{cause}; the password is from {self._credentials.setting.name}={self._credentials.path}"
+        elif not self._options.get("password") and not self._options.get("username"):
+            return f"{self.address} wants a password and was given none (NOAUTH)"
+        return f"{self.address} refuses the user or the password it was given (WRONGPASS): {cause}"

@@ -17,7 +17,11 @@ from shard_runtime.record_log.redis.connection import (
     Command,
     ConnectionLostError,
     ErrorReply,
+    HandshakeError,
+    MasterLostError,
+    NoMasterError,
     Reply,
+    SentinelAccessError,
     Store,
     StoreAccessError,
     StoreConnection,
@@ -37,6 +41,36 @@ _REPORT_AFTER_S: Final = 1.0
 _VERSION_MIN: Final = 7
 #: The findings that an operator may accept by name; any other prevents a start.
 ALLOWABLE: Final = ("appendfsync", "appendonly", "maxmemory-policy", "replicas", "version")
+
+
+_START_ONE: Final = (
+    "Expected a Redis 7+ or Valkey server there. "
+    "Start one (`valkey-server --appendonly yes --appendfsync always`), or correct store.url; with "
+    "`sharegroups up` that is --store, and left out it starts a store of its own"
+)
+_CERTIFICATES: Final = (
+    "Correct the certificates or the settings named here; for a certificate of your own authority name that in "
+    "store.ssl.ca.location (docs/howto/secure.md, The store)"
+)
+_MASTER: Final = (
+    "A process needs to reach the servers themselves, not only the Sentinels: at this address, from this host. If the "
+    "server runs, set the addresses that Sentinels give out (`replica-announce-ip` and `replica-announce-port` in each "
+    "server, `sentinel monitor` in each Sentinel); if it does not, Sentinels name another one after their "
+    "down-after-milliseconds"
+)
+_SENTINELS: Final = (
+    "Expected Sentinels there that watch a service of this name (`sentinel monitor NAME …`); store.url is "
+    "redis+sentinel://HOST:26379,HOST:26379/NAME"
+)
+_LOGIN: Final = (
+    "Correct store.url (`sharegroups up`: --store): redis://USER:PASSWORD@HOST:PORT, or "
+    "redis://:PASSWORD@HOST:PORT for the default user; write characters such as @, / and # as %40, %2F and %23"
+)
+_SENTINEL_LOGIN: Final = (
+    "Sentinels have users of their own, and the store's are not sent to them: set store.sentinel.password.location (a "
+    "file), and store.sentinel.username unless it is their default user, who needs the right "
+    "+sentinel|get-master-addr-by-name; for Sentinels without a password set neither"
+)
 
 
 log = structlog.get_logger(__name__)
@@ -160,6 +194,7 @@ class _Wait:
         self.wait_ms: Final = wait_ms
         self._show = show
         self.cause = "it did not answer"
+        self.advice = _START_ONE
         self._clock = asyncio.get_running_loop().time
         self._began_s = self._clock()
         self._reported_s = -_LOADING_REPORT_S
@@ -270,30 +305,25 @@ async def _reach(store: Store, wait: _Wait) -> tuple[StoreConnection, str]:
                 except StoreLoadingError:
                     raise
                 except ConnectionLostError as error:
-                    wait.cause = str(error)
+                    wait.cause, wait.advice = str(error), _advice(error)
                 await asyncio.sleep(_PAUSE_MS / 1000)
     except TimeoutError:
-        raise StoreCheckError(
-            [
-                Finding(
-                    "unreachable",
-                    f"store: no connection within {wait_ms} ms: {wait.cause.rstrip('.')}. "
-                    "Expected a Redis 7+ or Valkey server there. "
-                    "Start one (`valkey-server --appendonly yes --appendfsync always`), or correct store.url; with "
-                    "`sharegroups up` that is --store, and left out it starts a store of its own",
-                )
-            ]
-        ) from None
+        message = f"store: no connection within {wait_ms} ms: {wait.cause.rstrip('.')}. {wait.advice}"
+        raise StoreCheckError([Finding("unreachable", message)]) from None
     finally:
         first_report.cancel()
 
 
+def _advice(error: ConnectionLostError) -> str:
+    """Return what to do about a store that was not reached (CM-231)."""
+    kinds = ((HandshakeError, _CERTIFICATES), (MasterLostError, _MASTER), (NoMasterError, _SENTINELS))
+    return next((advice for kind, advice in kinds if isinstance(error, kind)), _START_ONE)
+
+
 def _credentials(error: StoreAccessError) -> Finding:
-    return Finding(
-        "credentials",
-        f"store: {error}. Correct store.url (`sharegroups up`: --store): redis://USER:PASSWORD@HOST:PORT, or "
-        "redis://:PASSWORD@HOST:PORT for the default user; write characters such as @, / and # as %40, %2F and %23",
-    )
+    """Return what to do about refused credentials: those of the store, or of its Sentinels (CM-230)."""
+    advice = _SENTINEL_LOGIN if isinstance(error, SentinelAccessError) else _LOGIN
+    return Finding("credentials", f"store: {error}. {advice}")
 
 
 async def _facts(connection: StoreConnection, node: str) -> _Facts:

@@ -4,8 +4,9 @@
     redis+cluster://host:port,host:port   rediss+cluster://…       a cluster, from any of its nodes
     redis+sentinel://host:port,host:port/service                   the master of a service
 
-Credentials and options are redis-py's, in the URL. `connection_check` checks that a server is a master; this module
-does not.
+Credentials and options are redis-py's, in the URL: they are for the store. Sentinels get their own, if any, by the
+options sentinel_username and sentinel_password or by settings (CM-230). `connection_check` checks that a server is a
+master; this module does not.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ from weakref import WeakSet
 
 from redis.asyncio.connection import Connection, parse_url
 
-from kip932.store_settings import StoreAccess
+from kip932.store_settings import STORE_SENTINEL_PASSWORD, StoreAccess, refuse_without_sentinels, sentinel_login
 from shard_runtime.record_log.redis.connection import (
     ConnectionLostError,
     ErrorReply,
+    HandshakeError,
+    MasterLostError,
+    NoMasterError,
     Reply,
+    SentinelAccessError,
     Store,
     StoreAccessError,
     StoreConnection,
     StoreLoadingError,
 )
+from shard_runtime.record_log.redis.credentials import StoreCredentials
 from shard_runtime.record_log.redis.keys import slot_of
 from shard_runtime.record_log.redis.resp import RespConnection, StoreAddress
 from shard_runtime.record_log.store_url import masked_url
@@ -48,25 +54,31 @@ def open_store(url: str, connect_ms: int = _CONNECT_MS, access: StoreAccess = _B
     scheme, _, mode = parts.scheme.partition("+")
     query = dict(parse_qsl(parts.query))
     cluster = mode == "cluster" or query.pop("cluster", "").lower() in ("1", "true", "yes")
+    sentinels: StoreAddress | None = None
     if mode not in ("", "cluster", "sentinel") or scheme not in ("redis", "rediss", "unix"):
         raise ValueError(
             f"store URL {shown}: scheme {parts.scheme!r} is not known; "
             "use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
         )
     try:
+        login = sentinel_login(query, access.sentinel) if mode == "sentinel" else ("", None)
         base = _endpoint(scheme, parts.netloc, "" if mode == "sentinel" else parts.path, query, connect_ms)
         if access.tls:
             base = base.with_tls(access.tls)
         if access.username or access.password is not None:
             base = base.known_as(access.username, access.password)
+        if mode == "sentinel":
+            sentinels = _sentinels(base, login, access)
+        else:
+            refuse_without_sentinels(access.sentinel)
         others = _addresses(parts.netloc)
     except ValueError as error:  # from redis-py, or for a port that is not a number
         raise ValueError(f"store URL {shown}: {error}") from None
-    if mode == "sentinel":
+    if sentinels is not None:
         service = parts.path.strip("/")
         if not service:
             raise ValueError(f"store URL {shown}: name the service, as in redis+sentinel://host:26379/main")
-        return SentinelStore(base, others, service)
+        return SentinelStore(base, sentinels, others, service)
     return ClusterStoreMap(base, others) if cluster else SingleStore(base)
 
 
@@ -108,6 +120,19 @@ def _endpoint(scheme: str, netloc: str, path: str, query: Mapping[str, str], con
     return StoreAddress(kind, options, connect_ms)
 
 
+def _sentinels(base: StoreAddress, login: tuple[str, str | None], access: StoreAccess) -> StoreAddress:
+    """The address of a store's Sentinels, with their user and password; nothing of the store's is sent there.
+
+    Raises ValueError for files that cannot be used.
+    """
+    username, password = login
+    given = access.sentinel
+    found = base.of_sentinels(username, password, tls=given.tls, encrypted=given.encrypted)
+    if given.password is None:
+        return found
+    return found.known_by(StoreCredentials(username, given.password, STORE_SENTINEL_PASSWORD))
+
+
 class SingleStore:
     """One server."""
 
@@ -143,8 +168,11 @@ class SentinelStore:
 
     clustered = False
 
-    def __init__(self, base: StoreAddress, sentinels: Sequence[tuple[str, int]], service: str) -> None:
+    def __init__(
+        self, base: StoreAddress, sentinel: StoreAddress, sentinels: Sequence[tuple[str, int]], service: str
+    ) -> None:
         self._base = base
+        self._sentinel = sentinel
         self._sentinels = list(sentinels)
         self._service = service
         self._connections: WeakSet[RespConnection] = WeakSet()
@@ -163,15 +191,20 @@ class SentinelStore:
         await self._master()
 
     async def connect(self, node: str) -> StoreConnection:
-        """Connect to the master that the Sentinels name."""
-        connection = await (await self._master()).connect()
+        """Connect to the master that the Sentinels name. Raises MasterLostError when it cannot be reached."""
+        master, by = await self._master()
+        try:
+            connection = await master.connect()
+        except ConnectionLostError as error:
+            raise _of_master(error, f"the master of {self._service} that {by} names") from error
         self._connections.add(connection)
         return connection
 
-    async def _master(self) -> StoreAddress:
-        """Ask the Sentinels one after another, beginning with the one that answered last time."""
+    async def _master(self) -> tuple[StoreAddress, str]:
+        """Ask the Sentinels one after another, beginning with the one that answered last time. Returns the master's
+        address and the name of the Sentinel."""
         causes: list[str] = []
-        kind = ConnectionLostError
+        kind: type[ConnectionLostError] = NoMasterError
         for host, port in list(self._sentinels):
             try:
                 reply = await self._ask(host, port)
@@ -188,15 +221,46 @@ class SentinelStore:
             for connection in [each for each in self._connections if each.address != master.address]:
                 self._connections.discard(connection)
                 await connection.close()
-            return master
+            return master, f"Sentinel {host}:{port}"
         raise kind(f"no Sentinel names a master of {self._service}: {'; '.join(causes)}")
 
     async def _ask(self, host: str, port: int) -> Reply:
-        connection = await self._base.at(host, port).connect()
+        """Ask a Sentinel for the master. Raises ConnectionLostError, which says what is wrong with this Sentinel."""
         try:
-            return (await connection.run([("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)], _ASK_MS))[0]
-        finally:
-            await connection.close()
+            connection = await self._sentinel.at(host, port).connect()
+            try:
+                asked = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
+                reply = (await connection.run([asked], _ASK_MS))[0]
+            finally:
+                await connection.close()
+        except StoreAccessError as error:
+            raise SentinelAccessError(f"Sentinel {error}") from error
+        except ConnectionLostError as error:
+            if "NOAUTH" in str(error):  # it let this process in, and requires a password for the command
+                raise SentinelAccessError(
+                    f"Sentinel {host}:{port} wants a password and was given none (NOAUTH)"
+                ) from error
+            raise type(error)(f"Sentinel {host}:{port}: {error}") from error
+        if isinstance(reply, ErrorReply):
+            if reply.is_missing_right:
+                raise SentinelAccessError(
+                    f"Sentinel {host}:{port} does not let its user ask for the master ({reply.code} {reply.message})"
+                )
+            raise NoMasterError(f"{host}:{port} is no Sentinel, or one that cannot answer: {reply}")
+        return reply
+
+
+def _of_master(error: ConnectionLostError, who: str) -> ConnectionLostError:
+    """Return the failure of a connection to a master, with who names it; for one that was not reached, what to
+    check."""
+    if isinstance(error, StoreAccessError | StoreLoadingError):
+        return type(error)(f"{who}: {error}")
+    if isinstance(error, HandshakeError):
+        return HandshakeError(
+            f"{who}: {error}. Sentinels name servers by address unless `sentinel resolve-hostnames yes` and `sentinel "
+            "announce-hostnames yes` are set"
+        )
+    return MasterLostError(f"{who}: {error}")
 
 
 class ClusterStoreMap:
@@ -273,8 +337,8 @@ def _split(node: str) -> tuple[str, int]:
 
 def _worse(kind: type[ConnectionLostError], error: ConnectionLostError) -> type[ConnectionLostError]:
     """Choose which of several nodes' failures to report: refused credentials first, since waiting does not help; then a
-    node that loads its data, since waiting does."""
-    for worse in (StoreAccessError, StoreLoadingError):
+    node that loads its data, since waiting does; then certificates that do not fit."""
+    for worse in (SentinelAccessError, StoreAccessError, StoreLoadingError, HandshakeError):
         if issubclass(kind, worse) or isinstance(error, worse):
             return worse
     return kind

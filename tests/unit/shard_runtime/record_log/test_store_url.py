@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import structlog
 
+from kip932.store_settings import SentinelAccess, StoreAccess
+from kip932.store_tls import FOR_SENTINELS, StoreTls
 from shard_runtime.config.process_settings import load_settings
 from shard_runtime.logs import configure_logs
 from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.store_url import has_password, masked, masked_url, with_password, without_password
 from share_metrics.reader import Store
 
+_NO_FILE = SentinelAccess(tls=StoreTls(Path("/nowhere/ca"), prefix=FOR_SENTINELS))
 #: Half of them are written by someone who does not know that these characters must be escaped.
 _WITH_PASSWORD = [
     "redis://:geheim@h:1/0",
@@ -21,6 +27,7 @@ _WITH_PASSWORD = [
     "rediss://u:geheim@h:1/0?ssl_cert_reqs=none",
     "redis://h:1/0?password=geheim&protocol=3",
     "redis+sentinel://u:geheim@a:1,b:2/main",
+    "redis+sentinel://a:1,b:2/main?sentinel_username=u&sentinel_password=geheim",
     "rediss+cluster://:geheim@a:1,b:2",
     "unix://u:geheim@/tmp/s.sock?db=1",
     "redis://:geheim/x@h:1",
@@ -106,3 +113,28 @@ def test_a_password_given_by_itself_comes_into_the_url(url: str, whole: str) -> 
     open_store(whole)
     with pytest.raises(ValueError, match="another one was given beside it"):
         with_password(whole, "d")
+
+
+@pytest.mark.rule("CM-230")
+@pytest.mark.parametrize(
+    ("url", "sentinel", "said"),
+    [
+        ("redis://h:1", SentinelAccess("watch"), "store.sentinel.username is set, but store.url names no Sentinels"),
+        ("rediss+cluster://h:1", SentinelAccess(encrypted=False), "store.sentinel.ssl.enable is set, but store.url"),
+        ("redis+sentinel://h:1/m", SentinelAccess(encrypted=False), "store.sentinel.ssl.enable is false, but "),
+        (
+            "redis+sentinel://h:1/m",
+            SentinelAccess(password=Path("/nowhere/p")),
+            "store.sentinel.password.location=/now",
+        ),
+        ("redis+sentinel://h:1/m", _NO_FILE, "store.sentinel.ssl.* is set, but connections"),
+        ("rediss+sentinel://h:1/m", _NO_FILE, "store.sentinel.ssl.ca.location=/nowhere/ca: it cannot be used"),
+        ("rediss+sentinel://h:1/m", replace(_NO_FILE, encrypted=False), "store.sentinel.ssl.enable is false"),
+    ],
+)
+def test_settings_of_sentinels_that_cannot_be_used_are_refused_at_once(
+    url: str, sentinel: SentinelAccess, said: str
+) -> None:
+    for opened in (open_store, Store):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            opened(url, access=StoreAccess(sentinel=sentinel))
