@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Final
 
 import click
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from share_metrics.commands import ingest, report, settings_of
 
 from .manifest_links import COMPONENT_LABEL, PIPELINE, REPORT, faults_of, image_faults, reference_faults
+from .manifest_rules import size_of
 from .manifests import (
     KUBERNETES,
     Doc,
@@ -28,6 +30,10 @@ from .manifests import (
 
 EXAMPLE = KUBERNETES / "examples" / "pipeline"
 Break = Callable[[list[Doc]], object]
+#: Bytes of history in a day, at 1,000 writes and 1,000 batches a second (docs/pipeline.md).
+DAY_BYTES: Final = 2.4e9 + 1.9e9
+#: The part of a volume from which on the alert ShareGroupsVolumeFills fires.
+ALERT: Final = 0.85
 
 
 def rendered() -> list[Doc]:
@@ -87,7 +93,22 @@ def job_faults(docs: list[Doc]) -> list[str]:
         found.append(f"--data is {given['data']}, and volumes that stay are mounted at {kept}")
     if doc["spec"]["replicas"] != 1:
         found.append(f"{doc['spec']['replicas']} processes would write one directory")
-    return found
+    if not given["log_meta"]:
+        found.append("without --log-meta lag has no age")
+    return found + history_faults(doc, given["keep_hours"])
+
+
+def history_faults(doc: Doc, keep_hours: float | None) -> list[str]:
+    """Find a history that fills its volume: old rows are dropped once a day, so a day more is kept (PM-72)."""
+    if keep_hours is None:
+        return ["without --keep-hours the history grows until the volume is full"]
+    kept = (keep_hours / 24 + 1) * DAY_BYTES
+    sizes = [claim["spec"]["resources"]["requests"]["storage"] for claim in doc["spec"]["volumeClaimTemplates"]]
+    return [
+        f"its volume has {size}, and {keep_hours:.0f} hours of history are {kept / 1e9:.1f} GB"
+        for size in sizes
+        if kept > ALERT * size_of(size)
+    ]
 
 
 def page_faults(docs: list[Doc]) -> list[str]:
@@ -217,6 +238,12 @@ def _replace_word(docs: list[Doc], old: str, new: str) -> None:
     args[args.index(old)] = new
 
 
+def _without(docs: list[Doc], option: str) -> None:
+    """Remove an option and its value."""
+    args: list[str] = container(docs)["args"]
+    del args[args.index(option) : args.index(option) + 2]
+
+
 def _page_words(docs: list[Doc], old: str, new: str) -> None:
     args: list[str] = page_container(docs)["args"]
     args[args.index(old)] = new
@@ -284,6 +311,9 @@ def test_a_broken_shape_of_the_two_jobs_is_found(do: Break, expected: str) -> No
         (lambda docs: _replace_word(docs, "9464", "9465"), "gauges are served at 0.0.0.0:9465"),
         (lambda docs: _replace_word(docs, "--continuous", "--once"), "it ends with what is there"),
         (lambda docs: _replace_word(docs, "PIPELINE_STORE_PASSWORD", "PASSWORD"), "names PASSWORD"),
+        (lambda docs: container(docs)["args"].remove("--log-meta"), "lag has no age"),
+        (lambda docs: _replace_word(docs, "72", "120"), "120 hours of history are 25.8 GB"),
+        (lambda docs: _without(docs, "--keep-hours"), "grows until the volume is full"),
         (lambda docs: container(docs)["env"].pop(0), "which no variable stands for"),
         (lambda docs: container(docs)["volumeMounts"].pop(0), "volumes that stay are mounted at []"),
         (lambda docs: container(docs)["volumeMounts"].pop(1), "no emptyDir is mounted at /tmp"),
@@ -312,7 +342,8 @@ def test_a_broken_shape_of_the_two_jobs_is_found(do: Break, expected: str) -> No
     ],
     ids=[
         "typo", "two", "no-probe", "writable-root", "no-limit", "unknown-option", "wrong-port", "ends", "no-password",
-        "no-store", "no-volume", "no-tmp", "no-secret", "wrong-image", "tag", "closed-port", "labels",
+        "no-age", "long-history", "endless-history", "no-store", "no-volume", "no-tmp", "no-secret", "wrong-image",
+        "tag", "closed-port", "labels",
         "unwatched", "watches-all", "misspelt-endpoints", "unknown-port", "wrong-path",
     ],
 )  # fmt: skip
