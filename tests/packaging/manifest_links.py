@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from .manifest_rules import rule_faults
 from .manifests import (
+    GIVEN_CLAIMS,
     GIVEN_SECRETS,
     KUBERNETES,
     Doc,
@@ -98,6 +99,7 @@ def reference_faults(docs: list[Doc]) -> list[str]:
     here = {(doc["kind"], doc["metadata"]["name"]) for doc in docs}
     here |= {("PersistentVolumeClaim", name) for name in claims_of(docs)}
     here |= {("Secret", name) for name in GIVEN_SECRETS}
+    here |= {("PersistentVolumeClaim", name) for name in GIVEN_CLAIMS}
     here |= {("Secret", doc["spec"]["secretName"]) for doc in of_kind(docs, "Certificate")}  # cert-manager makes them
     namespace = next(doc["metadata"]["namespace"] for doc in workloads(docs))
     found = [f"{name_of(doc)}: the pods are in {namespace}" for doc in of_kind(docs, "Namespace")

@@ -118,7 +118,7 @@ def egress_faults(docs: list[Doc]) -> list[str]:
     """Find egress rules with which some kinds of cluster cannot resolve names, or with which stores on some networks
     are unreachable."""
     found = [f"no DNS at {where}, port {port}" for where, port in DNS if (where, port) not in set(_egress(docs, "dns"))]
-    for name in ("roles-to-store", "pipeline-to-store"):
+    for name in ("roles-to-store", "pipeline-to-store", "backup-to-store"):
         opened = {(where, port) for where, port in _egress(docs, name) if "/" in where}
         for where, _ in opened:
             assert ipaddress.ip_network(where).is_private
@@ -169,6 +169,25 @@ def internal_faults(docs: list[Doc]) -> list[str]:
     return found if opened or not role_sets(docs) else [*found, "no policy lets roles call each other"]
 
 
+def account_faults(docs: list[Doc]) -> list[str]:
+    """Find pods without an account of their own, by which rights, pull secrets and audit logs tell them apart (CM-236).
+
+    The store of the overlay dev, which is no part of the product, has the namespace's.
+    """
+    accounts = {doc["metadata"]["name"]: doc for doc in of_kind(docs, "ServiceAccount")}
+    found, used = [], set()
+    for doc in workloads(docs):
+        if doc["metadata"]["name"] == "store":
+            continue
+        name = template_of(doc)["spec"].get("serviceAccountName", "default")
+        if name not in accounts or name in used:
+            found.append(f"{name_of(doc)}: its account is {name}, expected one of its own")
+        elif accounts[name].get("automountServiceAccountToken") is not False:
+            found.append(f"{name_of(doc)}: pods of the account {name} get a token")
+        used.add(name)
+    return found
+
+
 def rule_faults(docs: list[Doc]) -> list[str]:
     """Run all these checks except `answer_faults` and `scope_faults` (for production only); also require that pods are
     kept apart."""
@@ -178,6 +197,7 @@ def rule_faults(docs: list[Doc]) -> list[str]:
         *request_faults(docs),
         *egress_faults(docs),
         *internal_faults(docs),
+        *account_faults(docs),
     ]
     for doc in role_sets(docs):
         rules = {rule["topologyKey"]: rule for rule in template_of(doc)["spec"]["topologySpreadConstraints"]}

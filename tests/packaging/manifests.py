@@ -47,7 +47,15 @@ RELEASES: Final = ("1.30", "1.37")
 #: Kinds that the validator has no schema for; tests check their shape themselves.
 CUSTOM_KINDS: Final = frozenset({"Certificate", "Issuer", "PodMonitor", "PrometheusRule", "ScaledObject"})
 #: Secrets created by the person who applies the production overlay.
-GIVEN_SECRETS: Final = frozenset({"sharegroups-store", "sharegroups-pipeline-store", "sharegroups-store-tls"})
+GIVEN_SECRETS: Final = frozenset(
+    {"sharegroups-store", "sharegroups-pipeline-store", "sharegroups-store-tls"}
+    | {
+        f"sharegroups-{user}"
+        for user in ("group-coordinator", "share-coordinator", "partition-leader", "init", "backup", "ingest")
+    }
+)
+#: The claim for backups, which is created by itself, so that deleting an overlay deletes no backup.
+GIVEN_CLAIMS: Final = frozenset({"sharegroups-backups"})
 ROLE_LABEL: Final = "sharegroups/role"
 #: The startup probe checks only that the process answers: a process that is waiting for its store must not be killed
 #: (CM-130).

@@ -115,7 +115,8 @@ def page_faults(docs: list[Doc]) -> list[str]:
     """Find faults in the job that writes the page: its arguments, its schedule, and the pod next to which it must
     run."""
     doc, one = page_job(docs), page_container(docs)
-    word, *options = one["args"]
+    seen = environment_of(one, doc["metadata"], docs)
+    word, *options = [re.sub(r"\$\((\w+)\)", lambda match: seen.get(match[1], match[0]), arg) for arg in one["args"]]
     if word != report.name:
         return [f"the page's command is {word}, expected {report.name}"]
     try:
@@ -278,7 +279,7 @@ def _page_words(docs: list[Doc], old: str, new: str) -> None:
         ),
         (lambda docs: job(docs)["spec"]["volumeClaimTemplates"].clear(), "volumes that stay are mounted at []"),
         (lambda docs: page_container(docs)["volumeMounts"].pop(0), "the page's --data is"),
-        (lambda docs: _page_words(docs, "/var/lib/sharegroups/report.html", "/tmp/report.html"), "the page's --out is"),
+        (lambda docs: _page_words(docs, "$(PAGE)/index.html", "/tmp/report.html"), "the page's --out is"),
         (lambda docs: page_container(docs)["volumeMounts"].pop(1), "CronJob pipeline-report: Spark and Java"),
         (lambda docs: template_of(page_job(docs))["spec"].pop("affinity"), "runs beside []"),
         (lambda docs: _page_words(docs, "--data", "--dat"), "the page's job refuses its words"),

@@ -24,6 +24,8 @@ from .manifests import template_of as template
 EXAMPLE = KUBERNETES / "examples" / "tls"
 #: The files of a secret that cert-manager makes for a certificate of an authority.
 MADE = frozenset({"tls.crt", "tls.key", "ca.crt"})
+#: Those of the secrets that a person makes, by the volume's name.
+BY_HAND = {"store-tls": frozenset({"ca.crt"}), "store-user": frozenset({"password"})}
 
 
 def mounted(doc: Doc, container: Doc, docs: list[Doc]) -> dict[str, frozenset[str]]:
@@ -34,7 +36,7 @@ def mounted(doc: Doc, container: Doc, docs: list[Doc]) -> dict[str, frozenset[st
     for mount in container["volumeMounts"]:
         volume = volumes.get(mount["name"], {})  # a claim of the set is none
         if "secret" in volume:
-            found[mount["mountPath"]] = frozenset({"ca.crt"}) if volume["name"] == "store-tls" else MADE
+            found[mount["mountPath"]] = BY_HAND.get(volume["name"], MADE)
         elif "configMap" in volume:
             found[mount["mountPath"]] = maps[volume["configMap"]["name"]]
     return found

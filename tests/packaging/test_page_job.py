@@ -24,22 +24,28 @@ def test_the_page_of_the_last_hour_ends_now_not_at_the_newest_entry(tmp_path: Pa
     job: dict[str, Any] = yaml.safe_load(MANIFEST.read_text())
     (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     now = datetime(2026, 11, 22, 10, 5, 7, tzinfo=UTC)
-    stand_ins = {"sharegroups": 'printf "%s\\n" "$@"', "date": f'{which("date")} -d @{now.timestamp():.0f} "$@"'}
+    stand_ins = {
+        "sharegroups": 'printf "%s\\n" "$@"',
+        "mkdir": ":",
+        "date": f'{which("date")} -d @{now.timestamp():.0f} "$@"',
+    }
     for name, line in stand_ins.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
         (tmp_path / name).chmod(0o755)
+    given = {each["name"]: each["value"] for each in container["env"]}
+    args = [word.replace("$(PAGE)", given["PAGE"]) for word in container["args"]]  # as the kubelet does
     printed = subprocess.run(
-        [*container.get("command", ["sharegroups", "metrics"]), *container["args"]],
-        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "TZ": "Asia/Tokyo"},
+        [*container.get("command", ["sharegroups", "metrics"]), *args],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "TZ": "Asia/Tokyo", **given},
         capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
     group, word, *options = printed.stdout.splitlines()
     assert (group, word) == ("metrics", report.name)
-    assert options[: len(container["args"]) - 1] == container["args"][1:]
-    given = report.make_context("report", options).params
-    assert given["begin"] is None
-    assert given["end"] is not None
-    assert time_of(given["end"]) == now
+    assert options[: len(args) - 1] == args[1:]
+    found = report.make_context("report", options).params
+    assert found["begin"] is None
+    assert found["end"] is not None
+    assert time_of(found["end"]) == now
 
 
 def pods() -> list[dict[str, Any]]:
