@@ -22,9 +22,12 @@ if [ -z "$base" ]; then
   if docker image inspect "$local_base" >/dev/null 2>&1; then base=$local_base
   else base=$(sed -n 's/^ARG BASE=//p' "$recipe"); fi
 fi
-echo "base: $base"
 docker image inspect "$base" >/dev/null 2>&1 || docker pull "$base" || {
   echo "The base image $base cannot be pulled. Try: make image-base, then again" >&2; exit 1; }
+# By its digest, so that no other image can take its name meanwhile. A local one has none: no registry has seen it.
+digest=$(docker image inspect --format '{{if .RepoDigests}}{{index .RepoDigests 0}}{{end}}' "$base")
+base=${digest:-$base}
+echo "base: $base"
 
 mkdir -p "$context/project" "$context/pip"
 rm -f "$context"/project/*.whl
@@ -54,6 +57,15 @@ if [ "$(cat "$context/made-of" 2>/dev/null)" != "$made_of" ]; then
 fi
 rm -f "$context"/wheelhouse/sharegroups-*.whl
 cp "$context"/project/*.whl "$context/wheelhouse/"
+cp "$here/slim.py" "$context/wheelhouse/"
 cp "$recipe" "$context/Dockerfile"
 printf '*\n!Dockerfile\n!wheelhouse\n' >"$context/.dockerignore"
 docker build --network none --build-arg "BASE=$base" --tag "$image" "$context"
+# What the classic builder leaves of the first stage; BuildKit leaves nothing.
+docker image prune --force --filter label=sharegroups.stage=build >/dev/null
+if [ "$kind" = services ]; then
+  mkdir -p build/sbom
+  docker run --rm --network none --entrypoint cat "$image" /usr/share/sharegroups/sbom.cdx.json >build/sbom/image.cdx.json
+  echo "what is in it: build/sbom/image.cdx.json"
+fi
+docker image inspect --format 'size: {{.Size}} bytes' "$image"

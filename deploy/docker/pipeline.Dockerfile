@@ -7,6 +7,8 @@
 ARG BASE=python:3.11.14-slim-bookworm
 
 FROM ${BASE} AS build
+# By this label image.sh removes the stage, which the classic builder would leave behind.
+LABEL sharegroups.stage=build
 COPY wheelhouse /wheelhouse
 RUN python3 -m venv /opt/sharegroups \
  && /opt/sharegroups/bin/python -m pip install --no-index --find-links /wheelhouse --no-cache-dir \

@@ -35,6 +35,9 @@ def test_what_the_image_promises(image: str) -> None:
     assert config["User"] == "10001:10001"
     assert config["Healthcheck"]["Test"] == ["CMD", "python", "-m", "share_node.health"]
     assert "SHAREGROUPS_ALLOW_PLAINTEXT" not in " ".join(config["Env"])
+    assert facts["Size"] < 180_000_000
+    listed = json.loads(run(["docker", "run", "--rm", image, "cat", "/usr/share/sharegroups/sbom.cdx.json"]))
+    assert {"grpcio", "sharegroups", "libc6", "python"} <= {each["name"] for each in listed["components"]}
     found = run(["docker", "run", "--rm", image, "sh", "-c", "id -u; which sharegroups valkey-server pip || true"])
     assert found.split() == ["10001", "/opt/sharegroups/bin/sharegroups", "/opt/sharegroups/bin/valkey-server"]
 

@@ -1,9 +1,11 @@
 """deploy/compose.yaml without Docker: its settings exist, its ports match, and its containers have few rights; and
 compose.kafka.yaml, which adds a port for Kafka's clients."""
 
+import re
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
@@ -19,6 +21,7 @@ from shard_runtime.config.process_settings import (
     load_settings,
 )
 from shard_runtime.ownership.placement import ROLES
+from sharegroups.cli.main import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))["services"]
@@ -94,6 +97,8 @@ def test_what_the_roles_assume_of_the_store_is_true() -> None:
     assert options["--bind"] == "127.0.0.1"
     assert (options["--appendonly"], options["--appendfsync"]) == ("yes", "always")
     assert options["--maxmemory-policy"] == "noeviction"
+    assert options["--maxmemory"] == "768mb"
+    assert SERVICES["store"]["mem_limit"] == "1536m", "twice as much: rewriting its file may copy all of it"
     for service in (*ROLE_SERVICES, "init"):
         assert settings_of(service)[STORE_FSYNC_ALWAYS]
 
@@ -105,3 +110,23 @@ def test_no_container_may_do_more_than_it_needs(service: str) -> None:
     assert container["cap_drop"] == ["ALL"]
     assert container["security_opt"] == ["no-new-privileges:true"]
     assert container["image"] == "${IMAGE:-sharegroups:dev}"
+
+
+@pytest.mark.parametrize("service", sorted(SERVICES))
+def test_no_container_takes_the_laptops_memory_or_disk(service: str) -> None:
+    container = SERVICES[service]
+    assert re.fullmatch(r"\d+[mg]", container["mem_limit"])
+    assert container["logging"] == {"driver": "json-file", "options": {"max-size": "10m", "max-file": "3"}}
+
+
+def test_the_commands_of_its_comment_are_true_as_they_are_written() -> None:
+    """A topic must be there before something is produced to it; each command and option exists."""
+    text = (ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8")
+    found = [line.partition("#")[0].split() for line in re.findall(r"(?m)^#   .*?(sharegroups (?:[^\n]*))$", text)]
+    commands = [words[1:] for words in found if words[1][0] != "-"]
+    assert [words[0] for words in commands] == ["topics", "produce", "consume"]
+    for words in commands:
+        command: click.Command = main
+        while isinstance(command, click.Group):
+            command = command.commands[words.pop(0)]
+        command.make_context("it", words)

@@ -79,7 +79,11 @@ def faults(text: str, needed: Sequence[str]) -> list[str]:
 @every_recipe
 def test_every_stage_starts_from_the_base_that_was_given(recipe: str) -> None:
     lines = instructions(recipe)
-    assert [line.split()[1] for line in lines if line.startswith("FROM ")] == ["${BASE}", "${BASE}"]
+    first, last = [line.split()[1] for line in lines if line.startswith("FROM ")]
+    assert first == "${BASE}"
+    # The services' image is the first stage's files, made small.
+    assert last == ("scratch" if recipe == "Dockerfile" else "${BASE}")
+    assert (last == "scratch") == ("COPY --from=build / /" in last_stage(recipe))
     (default,) = [line for line in lines if line.startswith("ARG BASE=")]
     assert re.fullmatch(r"ARG BASE=python:\d+\.\d+\.\d+-slim-\w+", default), "the default names an exact version"
 
@@ -117,6 +121,24 @@ def test_nothing_is_installed_that_the_lock_does_not_name(recipe: str) -> None:
     assert "--requirement /wheelhouse/lock.txt" in locked[-1]
     assert "--no-index --no-deps" in own
     assert own.split()[-1] == "/wheelhouse/sharegroups-*.whl"
+
+
+@every_recipe
+def test_no_stage_is_left_behind(recipe: str) -> None:
+    lines = instructions(recipe)
+    (label,) = [line.split()[1] for line in lines if line.startswith("LABEL ") and "stage" in line]
+    assert lines.index(f"LABEL {label}") < lines.index(last_stage(recipe)[0]), "not on the image itself"
+    script = (DOCKER / "image.sh").read_text(encoding="utf-8")
+    built, pruned = script.index("docker build "), script.index(f"docker image prune --force --filter label={label}")
+    assert built < pruned
+
+
+def test_the_image_is_built_on_a_digest_and_says_which() -> None:
+    """A tag can be moved while the image is built; Docker names what it has pulled by digest."""
+    script = (DOCKER / "image.sh").read_text(encoding="utf-8")
+    named = script.index("base=${digest:-$base}")
+    assert named < script.index("docker run --rm --network host") < script.index('--build-arg "BASE=$base"')
+    assert any('base.name="${BASE}"' in line for line in last_stage("Dockerfile"))
 
 
 @every_recipe
