@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import sin
 from pathlib import Path
@@ -65,7 +66,10 @@ def example() -> Report:
     """Return an hour of three groups: one that gets a backlog when its leader dies and then catches up, one that has
     been stalled for a quarter of an hour, and one with nothing left to do."""
     mails = _line("mail · mails-0", _take_over, released=420, rejected=12, timed_out=31, redelivered=380)
-    bills = _line("billing · orders-1", _stalled, released=15, rejected=0, timed_out=4, redelivered=11)
+    bills = replace(
+        _line("billing · orders-1", _stalled, released=15, rejected=0, timed_out=4, redelivered=11),
+        still_s=900.0, lag_s=912.4,
+    )  # fmt: skip
     audit = _line("audit · orders-1", lambda _minute: (0, 200))
     stalled = {"name": bills.name, "kind": "stalled", "lag": bills.lag}
     return Report(
@@ -85,8 +89,16 @@ def example() -> Report:
         standing=[{"group_id": group, "state": state, "members": count}
                   for group, state, count in (("mail", "Stable", 4), ("billing", "Stable", 1), ("audit", "Empty", 0))],
         members=[{"group_id": "mail", "client_id": f"mailer-{number}", "client_host": f"10.0.0.{number}",
-                  "member_id": f"8c1f{number}", "member_epoch": 7, "has": "mails: 0"} for number in range(1, 5)],
+                  "member_id": f"8c1f{number}", "member_epoch": 7, "has": "mails: 0"} for number in range(1, 5)]
+        + [{"group_id": "billing", "client_id": "biller", "client_host": "10.0.0.9", "member_id": "5e2a1",
+            "member_epoch": 3, "has": "orders: 1"}],
         before=Before(3_600, 40, 0, 151_200, 150_700, 310, 9, 12, 0, 290),
+        cluster="shop",
+        unread=[{"topic": "returns", "records": 1_500, "oldest_s": _BEGIN_S + 60 * 9 + 14}],
+        configured=["reports"],
+        outages=[(_BEGIN_S + 60 * 9 + 28, _BEGIN_S + 60 * 13 + 5)],
+        store={"used_bytes": 431_700_000, "limit_bytes": 1 << 30},
+        letters=[{"topic": "mails-dlq", "records": 12}],
         ends=[Ends("audit", 12_000, 0, (16, 23), (53, 76), (90, 128)),
               Ends("billing", bills.finished, 0, (215, 362), (724, 1_218), (2_048, 2_897)),
               Ends("mail", mails.finished, 0, (45, 64), (181_019, 215_270), (215_269, 256_000))],

@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-#: Width and height, pixels: the page down to why records were given up, as shown in the docs.
-SIZE: Final = (1100, 2280)
+#: Width and height, pixels: the page down to how long records took, as shown in the docs.
+SIZE: Final = (1100, 2240)
 BYTES_MAX: Final = 300_000
 _BOUND_S: Final = 120
 

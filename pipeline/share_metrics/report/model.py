@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
+
+from share_metrics.report.words import counted, duration, plural
 
 #: The maximum number of share-partitions with charts; the others are in a folded table.
 SHOWN_MAX: Final = 20
@@ -17,10 +20,17 @@ REASONS_MAX: Final = 20
 MARKS_MAX: Final = 50
 #: How many unread seconds at the end of a page's time count as a finding; the same as STALL_AFTER_S.
 BEHIND_S: Final = 300
+#: From this age on, s, a standstill, and unread time at the end of a page, are red instead of amber (PM-101).
+RED_S: Final = 900
+#: From this part of its limit on, a store is amber, and red (PM-101).
+FULL_AMBER: Final = 0.8
+FULL_RED: Final = 0.95
 
 Row = Mapping[str, Any]
 
-_TOTALS: Final = ("finished", "accepted", "released", "rejected", "timed_out", "limited", "redelivered_lb")
+_TOTALS: Final = (
+    "finished", "accepted", "released", "given_back", "rejected", "timed_out", "limited", "redelivered_lb",
+)  # fmt: skip
 
 
 class Point(NamedTuple):
@@ -212,35 +222,91 @@ class Report:
         return self.found.lost
 
     @property
+    def still(self) -> list[PartitionLine]:
+        """The share-partitions that stand still at the end, each with `still_s`, the longest standstill first (PM-100).
+
+        If no line says so, the episodes that reach the end of what was read are taken.
+        """
+        lines = [line for line in self.partitions if line.still_s is not None] or self._standing_by_episodes()
+        return sorted(lines, key=lambda line: (-(line.still_s or 0), -(line.lag or 0), line.name))
+
+    def _standing_by_episodes(self) -> list[PartitionLine]:
+        read_s = seconds_of(self.begin) + self.read_s
+        ages: dict[str, float] = {}
+        for episode in self.episodes:
+            since_s, until_s = seconds_of(episode["since"]), seconds_of(episode["until"])
+            if until_s > read_s - self.window_s:
+                ages[episode["name"]] = max(ages.get(episode["name"], 0), min(until_s, read_s) - since_s)
+        return [replace(line, still_s=ages[line.name]) for line in self.partitions if line.name in ages]
+
+    @property
+    def outage_s(self) -> int:
+        """How many seconds of the page's time are in outages of the ingest."""
+        begin_s, end_s = seconds_of(self.begin), seconds_of(self.end)
+        return sum(max(0, min(until, end_s) - max(since, begin_s)) for since, until in self.outages)
+
+    @property
+    def full(self) -> float | None:
+        """Which part of its limit the store had in use; None without a limit, or if that is not known."""
+        if self.store is None or not self.store.get("limit_bytes"):
+            return None
+        used, limit = self.store["used_bytes"], self.store["limit_bytes"]
+        return float(used / limit)
+
+    @property
     def light(self) -> str:
-        """`red` if a share-partition stalls or entries were lost, `amber` for other findings, else `green`.
+        """`red` if entries were lost, or a standstill, unread time or the store is over its limit for that; `amber` for
+        other findings, else `green` (PM-101).
 
         An unknown lag is a finding, since records may be waiting.
         """
-        if self.found.lost or self.found.stalled:
+        longest_s = max((line.still_s or 0 for line in self.still), default=0)
+        if self.found.lost or max(longest_s, self.behind_s) >= RED_S or (self.full or 0) >= FULL_RED:
             return "red"
         return "amber" if self.findings else "green"
 
     @property
     def findings(self) -> list[str]:
-        """The findings that make the light red or amber, the most serious first, each as a phrase with its number."""
-        found, still = self.found, "share-partitions that stood still"
-        if not found.stalled:
-            still = "share-partitions with records and without members"
-        elif found.stalled < found.stalls:
-            still += ", or have records and no members"
-        counted = (
-            (found.lost, "entries lost"),
-            (found.standing, still),
-            (self.behind_s // 60 if self.behind_s >= BEHIND_S else 0, "minutes that were not read yet"),
-            (sum(line.lag_unknown or line.lag_least for line in self.partitions), "share-partitions of unknown lag"),
-            (found.poison, "records that failed, or have one delivery left"),
-            (found.quarantined, "entries that are not records"),
-            (found.unknown, "entries of unknown types"),
-            (sum(line.anomalies for line in self.partitions), "writes that do not fit those before them"),
-            (self.incomplete, "windows without a state to begin with"),
-        )
-        return [f"{words}: {number:,}" for number, words in counted if number]
+        """The findings that make the light red or amber, the most serious first, each with its number."""
+        found, still = self.found, self.still
+        earlier = max(0, found.standing - len(still))
+        unread = [row for row in self.unread if self._unread_s(row) >= BEHIND_S]
+        anomalies = sum(line.anomalies for line in self.partitions)
+        dark = sum(line.lag_unknown or line.lag_least for line in self.partitions)
+        phrases = (
+            (found.lost, f"{counted(found.lost, 'entry', 'entries')} lost"),
+            (len(still), _still(still)),
+            (self.behind_s >= BEHIND_S, f"{duration(self.behind_s // 60 * 60)} not read yet"),
+            ((self.full or 0) >= FULL_AMBER, f"the store is {self.full or 0:.0%} full"),
+            (earlier, f"{counted(earlier, 'share-partition')} stood still earlier"),
+            (self.outage_s >= BEHIND_S, f"nothing was ingested for {duration(self.outage_s)}"),
+            (len(unread), f"{counted(len(unread), 'topic')} with records that no group reads"),
+            (dark, f"{counted(dark, 'share-partition')} of unknown lag"),
+            (found.poison, f"{counted(found.poison, 'record')} failed, or {plural(found.poison, 'has', 'have')} one "
+                           "delivery left"),
+            (found.quarantined, f"{counted(found.quarantined, 'entry is no record', 'entries are no records')}"),
+            (found.unknown, f"{counted(found.unknown, 'entry', 'entries')} of unknown types"),
+            (anomalies, f"{counted(anomalies, 'write does', 'writes do')} not fit those before"),
+            (self.incomplete, f"{counted(self.incomplete, 'window')} without a state to begin with"),
+        )  # fmt: skip
+        return [words for number, words in phrases if number]
+
+    def _unread_s(self, row: Row) -> float:
+        """How long the oldest record of a topic without a reader has waited, s; forever if that is not known."""
+        return float("inf") if row["oldest_s"] is None else seconds_of(self.end) - float(row["oldest_s"])
+
+
+def _still(lines: Sequence[PartitionLine]) -> str:
+    if not lines:
+        return ""
+    longest, many = duration(lines[0].still_s or 0), len(lines) > 1
+    words = f"{counted(len(lines), 'share-partition stands', 'share-partitions stand')} still"
+    return f"{words}, the longest for {longest}" if many else f"{words}, for {longest}"
+
+
+def seconds_of(text: str) -> int:
+    """Seconds since 1970 of a time of the report, `2026-11-22 08:00` or `2026-11-22 08:00:00`, in UTC."""
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
 
 
 def totals(report: Report) -> dict[str, int]:

@@ -215,7 +215,7 @@ def test_a_page_of_an_ingest_that_died_says_so_when_it_is_asked_for_the_time_sin
     assert "has been read yet" not in page or since_then() >= BEHIND_S
     (tmp_path / "read-up-to").write_text((now - timedelta(minutes=20)).isoformat())
     found, page = report(tmp_path, *to_come)
-    assert found["light"] == "amber"
+    assert found["light"] == "red"
     assert 0 <= found["behind_s"] - 20 * 60 <= since_then()
     assert f"Not everything from the last {found['behind_s'] // 60:.0f} min has been read yet." in page
     assert report(tmp_path)[0]["behind_s"] == 0  # the newest entry is older
@@ -236,7 +236,7 @@ def test_where_it_is_not_noted_how_far_was_read_nothing_stands_still(world: Worl
     assert (known["light"], known["lag"], known["behind_s"]) == ("red", 100, 0)
     (tmp_path / "read-up-to").unlink()
     unknown, _ = report(tmp_path, *page)
-    assert (unknown["light"], unknown["stalls"], unknown["lag"]) == ("amber", 0, 100)
+    assert (unknown["light"], unknown["stalls"], unknown["lag"]) == ("red", 0, 100)
     assert unknown["behind_s"] == 2.5 * 3_600
 
 

@@ -81,7 +81,7 @@ def test_equal_data_gives_equal_bytes(ingested: Ingested, reported: bytes, tmp_p
 def test_a_report_from_the_command_line(reported: bytes) -> None:
     page = reported.decode()
     lag = "≥\N{NO-BREAK SPACE}30"  # the end of the log has not been sampled for a quarter of an hour
-    line = f"G1 · AAAAAAAAAAAAAAAAAAAAAQ-0</td><td>10</td><td>{lag}</td><td>0</td><td>–</td><td>10</td><td>10</td>"
+    line = f"G1 · AAAAAAAAAAAAAAAAAAAAAQ-0</td><td>{lag}</td><td>0</td><td>–</td><td>10</td><td>10</td>"
     assert line in page
     assert "<b>1</b> failed or poison" in page
 

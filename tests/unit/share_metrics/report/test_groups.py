@@ -6,8 +6,8 @@ from math import inf
 
 import pytest
 
+from share_metrics.report.groups import drain_s, group_lines
 from share_metrics.report.model import Pace, PartitionLine
-from share_metrics.report.page import drain_s, group_lines
 
 
 def line(
