@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -223,21 +223,9 @@ class Report:
 
     @property
     def still(self) -> list[PartitionLine]:
-        """The share-partitions that stand still at the end, each with `still_s`, the longest standstill first (PM-100).
-
-        If no line says so, the episodes that reach the end of what was read are taken.
-        """
-        lines = [line for line in self.partitions if line.still_s is not None] or self._standing_by_episodes()
+        """The share-partitions that stand still at the end, the longest standstill first (PM-100)."""
+        lines = [line for line in self.partitions if line.still_s is not None]
         return sorted(lines, key=lambda line: (-(line.still_s or 0), -(line.lag or 0), line.name))
-
-    def _standing_by_episodes(self) -> list[PartitionLine]:
-        read_s = seconds_of(self.begin) + self.read_s
-        ages: dict[str, float] = {}
-        for episode in self.episodes:
-            since_s, until_s = seconds_of(episode["since"]), seconds_of(episode["until"])
-            if until_s > read_s - self.window_s:
-                ages[episode["name"]] = max(ages.get(episode["name"], 0), min(until_s, read_s) - since_s)
-        return [replace(line, still_s=ages[line.name]) for line in self.partitions if line.name in ages]
 
     @property
     def outage_s(self) -> int:

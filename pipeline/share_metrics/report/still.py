@@ -24,10 +24,11 @@ def still(report: Report) -> str:
         return EMPTY
     shown = lines[:ROWS_MAX]
     states = {row["group_id"]: row for row in report.standing}
-    since = {row["name"]: row["since"] for row in sorted(report.episodes, key=lambda row: str(row["until"]))}
+    runs = sorted(report.episodes, key=lambda row: str(row["until"]))
+    since = {row["name"]: _since(row, report.window_s) for row in runs}
     rows = (
         (line.name, duration(line.still_s or 0), bounded(line.lag, line.lag_least),
-         instant(since[line.name]) if line.name in since else None, why(line, states.get(line.group_id)))
+         since.get(line.name), why(line, states.get(line.group_id)))
         for line in shown
     )  # fmt: skip
     return of_more(shown, len(lines)) + table(STILL, rows)
@@ -74,7 +75,7 @@ def standstills(report: Report) -> str:
     """All standstills of the page, and a folded table of their windows."""
     runs = table(
         RUNS,
-        ((row["name"], _lag(row), row["kind"], instant(row["since"]), instant(row["until"]))
+        ((row["name"], _lag(row), row["kind"], _since(row, report.window_s), instant(row["until"]))
          for row in report.episodes),
     )  # fmt: skip
     if not report.stalls:
@@ -85,6 +86,11 @@ def standstills(report: Report) -> str:
          for row in report.stalls),
     )  # fmt: skip
     return runs + fold("Window by window", of_more(report.stalls, report.found.stalls) + windows)
+
+
+def _since(episode: Row, window_s: int) -> str:
+    """The end of the window in which a record was last finished: from there on ages are counted."""
+    return instant(seconds_of(episode["since"]) + window_s)
 
 
 def _lag(row: Row) -> str:

