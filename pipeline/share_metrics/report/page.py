@@ -37,7 +37,7 @@ _BEFORE: Final = Columns("before", ("", "lag", *(words for words, _ in _RATES)))
 _ENDS: Final = Columns("ends", ("group", "half took", "95 of 100", "99 of 100", "records", "not known"))
 _REASONS: Final = Columns("reasons", ("why", "failed deliveries", "group", "topic", "newest"))
 _FAILED: Final = Columns(
-    "failed", ("share-partition", "offset", "state", "why", "deliveries", "first seen", "last seen", "released")
+    "failed", ("share-partition", "offset", "state", "why", "deliveries", "first seen", "last seen", "came back")
 )
 _LETTERS: Final = Columns("letters", ("topic", "records"))
 _MEMBERS: Final = Columns("members", ("group", "client id", "host", "member", "epoch", "has"))
@@ -127,7 +127,8 @@ def _now(report: Report) -> tuple[str, ...]:
 def _lines(report: Report) -> tuple[str, ...]:
     """What happened in the page's time, by group and by share-partition."""
     shown, folded = report.partitions[:SHOWN_MAX], report.partitions[SHOWN_MAX:]
-    more = f"{len(folded):,} more {plural(len(folded), 'share-partition')}"
+    more, rest = f"{len(folded):,} more {plural(len(folded), 'share-partition')}", folded[:ROWS_MAX]
+    states = report.partitions[:ROWS_MAX]
     return (
         "<h2>Beside the time before</h2>",
         _comparison(report),
@@ -137,8 +138,9 @@ def _lines(report: Report) -> tuple[str, ...]:
         "<h2>Share-partitions</h2>",
         dim(_LINES_HINT),
         _partitions(shown),
-        fold(more, _partitions(folded)) if folded else "",
-        fold("Start offsets, resets and anomalies", _states(report.partitions)) if report.partitions else "",
+        fold(more, of_more(rest, len(folded)) + _partitions(rest)) if folded else "",
+        fold("Start offsets, resets and anomalies", of_more(states, len(report.partitions)) + _states(states))
+        if states else "",
         "<h2>Lag and progress</h2>",
         _chart_key(report, shown),
         *(charts(line, report.window_s, report.outages) for line in shown),

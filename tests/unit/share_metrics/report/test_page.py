@@ -61,6 +61,20 @@ def test_fifty_share_partitions_fit_and_most_are_folded() -> None:
     assert page.count("<svg") == 3 * 20
 
 
+@pytest.mark.rule("PM-37")
+def test_ten_thousand_share_partitions_fit_too() -> None:
+    """Each table has at most 200 rows; the sums and the light include all of them."""
+    one = still(60)
+    lines = [replace(one, name=f"g{at % 999} · orders-{at}", group_id=f"g{at % 999}") for at in range(10_000)]
+    page = render(report(partitions=lines))
+    assert len(page.encode()) < 2_000_000
+    assert "9,980 more share-partitions" in page
+    assert "200 of 9,980 are shown." in page
+    assert "200 of 10,000 are shown." in page
+    assert "10,000 share-partitions stand still, the longest for 1 min" in page
+    assert "<title>Share groups: g0, g1, g2 and 996 more</title>" in page
+
+
 @pytest.mark.rule("PM-37", "PM-100")
 def test_the_page_has_its_sections_and_says_what_is_a_lower_bound() -> None:
     page = render(report(poison=[POISON], stalls=[STALL], groups=[GROUP], skew=[SKEW], quality=[QUALITY], gaps=[GAP]))
