@@ -129,8 +129,8 @@ def _x(time_s: int, points: Sequence[Dot]) -> float:
     return min(max(time_s - begin, 0), span) * _WIDTH / span
 
 
-def bar(counts: Sequence[int]) -> str:
-    """One bar that shows the parts of a total, which must not be 0; part n has the class `k<n>`."""
+def bar(counts: Sequence[int], kinds: Sequence[str]) -> str:
+    """One bar that shows the parts of a total, which must not be 0; part n has the class `k<n>`. `kinds` names them."""
     total = sum(counts)
     parts, x = [], 0.0
     for number, count in enumerate(counts):
@@ -138,9 +138,9 @@ def bar(counts: Sequence[int]) -> str:
         if count:
             parts.append(f'<rect class="k{number}" x="{x:.1f}" y="0" width="{width:.1f}" height="10"/>')
         x += width
-    words = " + ".join(f"{count:,}" for count in counts)
+    words = ", ".join(f"{count:,} {kind}" for count, kind in zip(counts, kinds, strict=True) if count)
     return (
-        f'<svg viewBox="0 0 {_WIDTH} 10" preserveAspectRatio="none" role="img" aria-label="{words}">'
+        f'<svg viewBox="0 0 {_WIDTH} 10" preserveAspectRatio="none" role="img" aria-label="{text(words)}">'
         f"{''.join(parts)}</svg>"
     )
 

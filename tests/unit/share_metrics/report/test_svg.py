@@ -14,12 +14,12 @@ LEAST = "≥\N{NO-BREAK SPACE}"
 
 @pytest.mark.rule("PM-37")
 def test_a_bar_shows_how_acknowledgements_are_made_up() -> None:
-    drawn = bar([30, 0, 10])
+    drawn = bar([30, 0, 1_000], ["accepted", "released", "<rejected>"])
     assert re.findall(r'class="k(\d)" x="([\d.]+)" y="0" width="([\d.]+)"', drawn) == [
-        ("0", "0.0", "270.0"),
-        ("2", "270.0", "90.0"),
+        ("0", "0.0", "10.5"),
+        ("2", "10.5", "349.5"),
     ]
-    assert 'aria-label="30 + 0 + 10"' in drawn
+    assert 'aria-label="30 accepted, 1,000 &lt;rejected&gt;"' in drawn
 
 
 def test_a_chart_breaks_where_nothing_is_known() -> None:
