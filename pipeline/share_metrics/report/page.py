@@ -342,7 +342,8 @@ def mix(lines: Sequence[PartitionLine]) -> str:
     kinds = ("accepted", "released", "rejected", "timed out", "over limit")
     key = "".join(f'<span class="key k{number}"></span>{kind} ' for number, kind in enumerate(kinds))
     bars = "".join(
-        f"<tr><td>{text(line.name)}</td><td>{bar(counts, kinds)}</td><td>{cell(percent(line.redelivery_ratio))}</td></tr>"
+        f"<tr><td>{text(line.name)}</td><td>{bar(counts, kinds)}</td>"
+        f"<td>{cell(percent(line.redelivery_ratio))}</td></tr>"
         for line in lines
         if sum(counts := [line.accepted or 0, line.released or 0, line.rejected or 0, line.timed_out or 0,
                           line.limited or 0])

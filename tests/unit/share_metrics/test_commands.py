@@ -116,7 +116,7 @@ def test_a_report_that_spark_fails_ends_with_one_line(
 
 @pytest.mark.rule("PM-39")
 def test_a_page_that_cannot_be_written_ends_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "collected", lambda *_: Report("", "", 60, ()))
+    monkeypatch.setattr(job, "collected", lambda *_: Report("2026-12-01 08:00", "2026-12-01 09:00", 60, ()))
     result = CliRunner().invoke(metrics, ["report", "--data", "data", "--out", "/dev/full"])
     assert result.exit_code == 1
     assert (
