@@ -350,7 +350,7 @@ async def test_a_failed_call_and_its_line_have_the_same_id() -> None:
     configure_logs("info", "json", out)
     try:
         async with grpc.aio.insecure_channel(server.address) as channel:
-            call = channel.unary_unary(FIND.path)
+            call: Any = channel.unary_unary(FIND.path)
             request = find_coordinator_pb2.FindCoordinatorRequest(coordinator_keys=["bug"]).SerializeToString()
             with pytest.raises(grpc.aio.AioRpcError) as failed:
                 await call(request, metadata=(("x-request-id", "abc-7"), (CLIENT_ID_KEY, "me")))

@@ -19,6 +19,7 @@ from share_metrics.ingest import job
 from share_metrics.ingest.job import Cluster, Job, QueryError
 from share_metrics.ingest.read_up_to import Note, read_up_to
 from share_metrics.ingest.stopping import Stop
+from share_metrics.ingest.store_clock import StoreClock
 from share_metrics.ingest.writing import KINDS, Running, Source
 from share_metrics.reader import Kind
 from tests.unit.share_metrics.ingest.test_read_up_to import NOON, progress
@@ -64,7 +65,7 @@ class Ending:
         patched.setattr(job, "tasks_wanted", lambda _: 4)
         patched.setattr(job, "Sampler", lambda *_: nothing)
         patched.setattr(job, "cluster_id", lambda _: "c")
-        patched.setattr(job.StoreClock, "ask", nothing)
+        patched.setattr(StoreClock, "ask", nothing)
         patched.setattr(job, "start", self._start)
 
     def _start(self, *_: object, **__: object) -> Running:

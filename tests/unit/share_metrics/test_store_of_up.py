@@ -8,7 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from share_metrics.commands import NoStoreError, chosen_store, metrics
+from share_metrics.commands import chosen_store, metrics
+from share_metrics.ingest.store_of_up import NoStoreError
 from share_node.state.dump import embedded_url
 
 
