@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError
 
 from share_metrics.archive.folders import FolderError, checkpoints
 from share_metrics.commands import query_failure
+from share_metrics.gauges.gauges import Gauges
 from share_metrics.ingest import job
 from share_metrics.ingest.job import Cluster, Job, QueryError
 from share_metrics.ingest.read_up_to import Note, read_up_to
@@ -167,6 +168,25 @@ def test_what_was_noted_of_rows_that_a_user_has_removed_is_forgotten(
     with pytest.raises(QueryError):
         Ending(monkeypatch, tmp_path, Query(LOST)).run()
     assert noted(tmp_path) == (NOON if done == KINDS else None)
+
+
+@pytest.mark.rule("PM-107")
+@pytest.mark.parametrize(
+    ("query", "error"), [(Query(progress=progress(60)), FolderError), (Query(LOST), QueryError)], ids=["idle", "lost"]
+)
+def test_rows_of_earlier_runs_are_read_for_gauges_once_the_queries_have_begun_even_if_one_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: Query, error: type[Exception]
+) -> None:
+    ending = Ending(monkeypatch, tmp_path, query, Query(progress=progress(60)))
+    taken: list[tuple[Kind, bool]] = []
+    monkeypatch.setattr(job, "visible", lambda *_: ["rows"])
+    monkeypatch.setattr(
+        Gauges, "take", lambda _, kind, rows, *, kept: taken.append((kind, kept and ending.begun is not None))
+    )
+    monkeypatch.setattr(job, "stored", nothing)
+    with pytest.raises(error):
+        ending.run(once=False, stopped=True)
+    assert taken == [(kind, True) for kind in KINDS]
 
 
 @pytest.mark.rule("PM-38", "PM-39")
