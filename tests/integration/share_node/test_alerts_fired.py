@@ -53,6 +53,9 @@ AGES: Final = {
     "sharegroups_share_group_oldest_unfinished_seconds",
     "sharegroups_share_group_dead_letters_oldest_age_seconds",
 }  # fmt: skip
+#: Counts what a node does each 10 s; two scrapes of a test may be closer.
+ROUNDS: Final = "sharegroups_progress_rounds_total"
+ROUNDS_PER_MINUTE: Final = 6
 #: Alerts that fire for real in test_damage_alerts.py, and those that no test fires for real, which are tested on series
 #: that are made up.
 ELSEWHERE: Final = {
@@ -111,6 +114,8 @@ def stretched(before: Scraped, after: Scraped | None) -> Series:
     for key in before.series.keys() | last.series.keys():
         scale = factor if key[0] in AGES else 1.0
         one, two = (each.series.get(key) for each in (before, last))
+        if key[0] == ROUNDS and one is not None and two is not None:
+            two = max(two, one + ROUNDS_PER_MINUTE * MINUTES)
         line = [
             (one if at < MINUTES // 2 else two) if one is None or two is None else one + (two - one) * at / MINUTES
             for at in range(MINUTES + 1)
