@@ -1,5 +1,5 @@
 """What a page shows besides share-partitions: topics without a reader, dead letters, groups that have only configs,
-and outages of the ingest (PM-98, PM-99, PM-105).
+outages of the ingest, the cluster and the store's memory (PM-98, PM-99, PM-100, PM-102, PM-105).
 
 It comes from the files beside the rows, and needs neither Spark nor the store.
 """
@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 import pyarrow.dataset as ds
 
 from share_metrics.archive.commits import visible
+from share_metrics.archive.folders import check_cluster
 from share_metrics.archive.kept_rows import read_rows
 from share_metrics.ingest.group_configs import noted_group_configs
 from share_metrics.ingest.log_samples import newest_sample
 from share_metrics.ingest.outages import spans
+from share_metrics.ingest.store_memory import memory_at, noted_store_memory
 from share_metrics.ingest.topic_names import noted_topics
 from share_metrics.reader import Kind
 from share_metrics.reader.log_ends import LogEnd
@@ -39,7 +41,7 @@ class Noted(NamedTuple):
 
 def with_surroundings(report: Report, data: Path, begin: datetime, end: datetime, until: datetime) -> Report:
     """The page from `begin` to `end` with the topics that no group reads, those of dead letters, the groups that have
-    only configs, and the outages of the ingest.
+    only configs, the outages of the ingest, the cluster's id and the store's memory.
 
     `until`: the time up to which everything was read.
     """
@@ -50,7 +52,12 @@ def with_surroundings(report: Report, data: Path, begin: datetime, end: datetime
     def oldest(topics: Mapping[str, Sequence[LogEnd]]) -> Mapping[str, int]:
         return oldest_appended(data, topics) if topics and visible(data, Kind.LOG_META) else {}
 
-    return replace(surrounded(report, noted, oldest), outages=spans(data, begin, end))
+    return replace(
+        surrounded(report, noted, oldest),
+        outages=spans(data, begin, end),
+        cluster=check_cluster(data, ""),
+        store=memory_at(noted_store_memory(data), min(end, until).timestamp()),
+    )
 
 
 def surrounded(report: Report, noted: Noted, oldest: Oldest) -> Report:

@@ -39,6 +39,7 @@ from share_metrics.ingest.outages import Outages
 from share_metrics.ingest.read_up_to import Note, counts, read_up_to
 from share_metrics.ingest.stopping import Stop
 from share_metrics.ingest.store_clock import StoreClock
+from share_metrics.ingest.store_memory import note_store_memory
 from share_metrics.ingest.store_of_up import UpWatch
 from share_metrics.ingest.tables import write_tables
 from share_metrics.ingest.topic_names import note_topics
@@ -428,9 +429,14 @@ def _upkeep(spark: SparkSession, job: Job, gauges: Gauges | None, clock: StoreCl
             note_topics(store, job.data)
             note_group_configs(store, job.data)
 
+    def note_memory() -> None:
+        with job.source.store() as store:
+            note_store_memory(store, job.data, int(clock.now_s()))
+
     due: dict[str, Callable[[], object]] = {
         "where logs end was not sampled": Sampler(job.source.store, job.data, clock, took),
         "the names of topics and the groups with configs were not noted": note_names,
+        "the store's memory was not noted": note_memory,
     }
     return Upkeep(job.kinds, put_together, due, None if job.once else job.trigger_s, notify)
 

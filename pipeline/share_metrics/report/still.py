@@ -57,13 +57,15 @@ def unread(report: Report) -> str:
         end_s = seconds_of(report.end)
         parts += [
             "<h3>Topics that no group reads</h3>",
-            dim("They have records, and no group was ever subscribed to them."),
+            dim("They have records, and no group has a share-partition of them."),
             of_more(shown, len(report.unread)),
             table(UNREAD, ((row["topic"], row["records"], *_waits(row["oldest_s"], end_s)) for row in shown)),
         ]
     if report.configured:
         names = text(listed(list(report.configured), _NAMED_MAX))
-        parts.append(f"<h3>Groups that have only configs</h3><p>No member ever joined them: {names}.</p>")
+        parts.append(
+            f"<h3>Groups that have only configs</h3><p>They have neither members nor share-partitions: {names}.</p>"
+        )
     return "".join(parts)
 
 

@@ -84,7 +84,7 @@ def test_topics_without_a_reader_and_groups_with_only_configs_are_named() -> Non
         ["&lt;gamma&gt;", "1,500", "1 h 2 min", "2026-11-22 09:57:57"],
         ["delta", "1", "–", "–"],
     ]
-    assert "<p>No member ever joined them: g0, g1," in made
+    assert "<p>They have neither members nor share-partitions: g0, g1," in made
     assert "g49 and 3 more.</p>" in made
     assert unread(report()) == ""
 
