@@ -230,6 +230,8 @@ class Report:
     @property
     def outage_s(self) -> int:
         """How many seconds of the page's time are in outages of the ingest."""
+        if not self.outages:
+            return 0
         begin_s, end_s = seconds_of(self.begin), seconds_of(self.end)
         return sum(max(0, min(until, end_s) - max(since, begin_s)) for since, until in self.outages)
 

@@ -38,4 +38,4 @@ def test_the_sum_is_of_all_that_failed_and_says_where_it_is_a_lower_bound(spark:
     ]
     found = collect(states(spark, reported), groups(spark, []), at_time(0), at_time(60))
     assert (found.found.poison, found.found.poison_least) == (FAILED + POISON_MAX, True)
-    assert f"<b>≥ {FAILED + POISON_MAX}</b> failed or poison" in render(found)
+    assert f"<b>≥\N{NO-BREAK SPACE}{FAILED + POISON_MAX}</b> failed or poison" in render(found)
