@@ -91,7 +91,7 @@ def node_rows() -> Iterator[Row]:
     registry.register(AuthenticationMetrics(()))
     registry.register(LoopTime())
     registry.register(ProcessMetrics())
-    registry.register(KafkaListenerMetrics(_UNREAD))
+    registry.register(KafkaListenerMetrics(()))
     return _registered(registry)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client.core import Metric
 
@@ -25,20 +26,27 @@ class KafkaListenerMetrics(ComputedMetrics):
         "reason",
     )
 
-    def __init__(self, listener: KafkaListener) -> None:
-        self._listener = listener
+    def __init__(self, listeners: Sequence[KafkaListener]) -> None:
+        self._listeners = listeners
 
     def collect(self) -> Iterable[Metric]:
-        """Yield connections, requests by API, and what was refused."""
-        listener, counts = self._listener, self._listener.counts
-        yield self.connections.of(listener.connections)
-        yield self.under_way.of(listener.under_way)
+        """Yield connections, requests by API, and what was refused, of all ports for Kafka's clients."""
+        every = [listener.counts for listener in self._listeners]
+        yield self.connections.of(sum(listener.connections for listener in self._listeners))
+        yield self.under_way.of(sum(listener.under_way for listener in self._listeners))
         requests = self.requests.empty()
-        for name, number in sorted(counts.requests.items()):
+        for name, number in sorted(_sums(counts.requests for counts in every).items()):
             requests.add_metric([name], number)
         yield requests
-        yield self.malformed.of(counts.malformed)
+        yield self.malformed.of(sum(counts.malformed for counts in every))
         refused = self.refused.empty()
-        for reason, number in sorted(counts.refused.items()):
+        for reason, number in sorted(_sums(counts.refused for counts in every).items()):
             refused.add_metric([reason], number)
         yield refused
+
+
+def _sums(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for each in counts:
+        found.update(each)
+    return found

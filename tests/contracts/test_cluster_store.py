@@ -58,6 +58,19 @@ async def test_an_entry_says_where_kafkas_clients_connect_if_they_may(world: Wor
     assert {each.name: each.kafka_address for each in found} == {"n": "", "k": "host:9092", "me": ""}
 
 
+@pytest.mark.rule("CM-237")
+async def test_an_entry_says_where_clients_from_elsewhere_connect(world: World) -> None:
+    store = await world.cluster_store()
+    entry = replace(node(2), name="x", external_address="out:1", kafka_external_address="out:2")
+    await store.register_node(entry.name, entry.incarnation, frozenset(), entry, TTL_MS)
+    me = await store.register_node("me", 3, frozenset(), replace(node(3), name="me"), TTL_MS)
+    found, _ = await store.renew_node(me, TTL_MS)
+    assert {each.name: (each.external_address, each.kafka_external_address) for each in found} == {
+        "x": ("out:1", "out:2"),
+        "me": ("", ""),
+    }
+
+
 @pytest.mark.rule("CM-1")
 async def test_nodes_that_start_together_take_the_next_free_numbers(world: World) -> None:
     stores = [await world.cluster_store(name) for name in "ab"]

@@ -38,7 +38,8 @@ def new_incarnation() -> int:
 class NodeDescription:
     """A process's own data for the node list. `dead`: earlier incarnations that have ended, as the name's lock file
     proves. `internal_address`: the address at which it serves other nodes (CM-80). `access_control`: whether it decides
-    by access control entries. `kafka_address`: where it serves Kafka's clients; "" if it does not."""
+    by access control entries. `kafka_address`: where it serves Kafka's clients; "" if it does not. `external_address`,
+    `kafka_external_address`: the same for clients from elsewhere (CM-237)."""
 
     name: str
     incarnation: int
@@ -49,6 +50,8 @@ class NodeDescription:
     internal_address: str = ""
     access_control: bool | None = None
     kafka_address: str = ""
+    external_address: str = ""
+    kafka_external_address: str = ""
 
 
 class NodeRegistry:
@@ -102,7 +105,13 @@ class NodeRegistry:
         """Take the name's node id and enter the list. Raises LogError when another incarnation holds the name."""
         me = self._me
         fresh = NodeRecord(0, me.incarnation, me.name, me.address, me.roles, me.rack, NODE_LIVE, me.internal_address)
-        fresh = replace(fresh, access_control=me.access_control, kafka_address=me.kafka_address)
+        fresh = replace(
+            fresh,
+            access_control=me.access_control,
+            kafka_address=me.kafka_address,
+            external_address=me.external_address,
+            kafka_external_address=me.kafka_external_address,
+        )
         state = self._record.state if self._record else NODE_LIVE
         record = await self._store.register_node(
             me.name, me.incarnation, me.dead, replace(fresh, state=state), self._ttl_ms

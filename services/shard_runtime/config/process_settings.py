@@ -84,10 +84,32 @@ ADVERTISED_HOST = string(
 )
 ADVERTISED_PORT = integer("advertised.port", 0, "Port that others reach this node by; 0 for the one listened on.",
                           low=0, high=65_535)  # fmt: skip
+EXTERNAL_LISTEN_PORT = integer(  # CM-237
+    "external.listen.port", -1,
+    "Port on listen.host for clients from elsewhere, as from outside of a Kubernetes cluster: answers there name nodes "
+    "by external.advertised.address; 0 for any free one, -1 for none. Ports for clients share max.connections equally.",
+    low=-1, high=65_535,
+)  # fmt: skip
+EXTERNAL_ADVERTISED_ADDRESS = string(
+    "external.advertised.address", "",
+    "HOST:PORT, or HOST alone, by which those clients reach external.listen.port; default the host of advertised.host "
+    "and the port that is listened on.",
+    check=_host_and_port,
+)  # fmt: skip
+KAFKA_EXTERNAL_LISTEN_PORT = integer(
+    "kafka.external.listen.port", -1,
+    "As external.listen.port, for Kafka's own clients and tools.", low=-1, high=65_535,
+)  # fmt: skip
+KAFKA_EXTERNAL_ADVERTISED_ADDRESS = string(
+    "kafka.external.advertised.address", "",
+    "HOST:PORT, or HOST alone, by which Kafka's clients reach kafka.external.listen.port; default the host of "
+    "external.advertised.address, else of advertised.host, and the port that is listened on.",
+    check=_host_and_port,
+)  # fmt: skip
 KAFKA_LISTEN_PORT = integer(  # KL-7
     "kafka.listen.port", -1,
-    "Port on listen.host for Kafka's own clients and tools; 0 for any free one, -1 for none. It and listen.port have "
-    "half of max.connections each.", low=-1, high=65_535,
+    "Port on listen.host for Kafka's own clients and tools; 0 for any free one, -1 for none. Ports for "
+    "clients share max.connections equally.", low=-1, high=65_535,
 )  # fmt: skip
 KAFKA_ADVERTISED_ADDRESS = string(
     "kafka.advertised.address", "",

@@ -39,7 +39,8 @@ class StoredMetadata(NamedTuple):
 class NodeRecord:
     """A live node of the node list (CM-2). Clients call `address`, other nodes call `internal_address` (CM-80).
     `access_control`: whether it decides by access control entries; None for a node of a version that does not say.
-    `kafka_address`: where it serves Kafka's clients; "" if it does not."""
+    `kafka_address`: where it serves Kafka's clients; "" if it does not. `external_address`, `kafka_external_address`:
+    the same for clients from elsewhere (CM-237)."""
 
     node_id: int
     incarnation: int
@@ -51,6 +52,8 @@ class NodeRecord:
     internal_address: str
     access_control: bool | None = None
     kafka_address: str = ""
+    external_address: str = ""
+    kafka_external_address: str = ""
 
 
 class LiveNodes(NamedTuple):

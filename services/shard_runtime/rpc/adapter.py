@@ -96,9 +96,11 @@ def _host(connection: str) -> str:
     return rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "") if kind in {"ipv4", "ipv6"} else kind
 
 
-def _bytes_of(message: Message, caller: CallContext) -> bytes:
-    """Return a response's bytes. Only those of a caller that was refused something are searched for refusals: they may
-    hold megabytes of records."""
+def _bytes_of(message: Message, caller: CallContext, gate: Gate) -> bytes:
+    """Return a response's bytes, with the addresses of nodes by which callers of this port reach them. Only those of a
+    caller that was refused something are searched for refusals: they may hold megabytes of records."""
+    if gate.renamed is not None:
+        message = gate.renamed(message)
     refused = caller.rights is not None and caller.rights.has_refused
     return serialized(message) if refused else message.SerializeToString()
 
@@ -158,7 +160,7 @@ def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awa
             context.add_done_callback(cast(Any, held.give))
             answering = handler(parse(data), caller)
             response: Message = await (_traced(call, method, answering) if call.traceparent else answering)
-            answer = _bytes_of(response, caller)
+            answer = _bytes_of(response, caller, gate)
             if held.keep(len(answer), at_any_rate=answer_counts):
                 return answer
             del response, answer
@@ -302,6 +304,6 @@ class GrpcServerStream:
 
     async def write(self, message: Message) -> None:
         """Send one message; gRPC takes one write at a time."""
-        data = _bytes_of(message, self.context)
+        data = _bytes_of(message, self.context, self._gate)
         async with self._write_lock:
             await self._context.write(data)

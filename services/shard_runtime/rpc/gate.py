@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from google.protobuf.message import Message
+
 from kip932.acls import ANONYMOUS
 from kip932.errors import ThrottlingQuotaExceededError
 from shard_runtime.rate_limited_log import RateLimitedLog
@@ -101,7 +103,8 @@ class Gate:
     """The parts that all calls of a server share: the byte budget (CM-92, CM-93), the messages that are not whole,
     the log of failures and the count of open calls. `tls`: whether callers may have certificates. `access`: None
     without access control; `peers_only`: whether only nodes may call (CM-61). `quotas`: those of clients (CM-192).
-    `authentication` says who calls. `ages`: those of its connections (CM-194)."""
+    `authentication` says who calls. `ages`: those of its connections (CM-194). `renamed` returns an answer with the
+    addresses of nodes by which its callers reach them; None: those that the answer has (CM-237)."""
 
     budget: Budget
     unfinished: Unfinished
@@ -113,6 +116,7 @@ class Gate:
     quotas: ClientQuotas | None = None
     authentication: Authentication = field(default_factory=Authentication)
     ages: ConnectionAges | None = None
+    renamed: Callable[[Message], Message] | None = None
 
     def holder(self, connection: str, identity: Identity) -> Holder:
         """Return who holds the bytes of a connection's calls. All nodes may have one principal: at their port

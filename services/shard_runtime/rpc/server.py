@@ -17,6 +17,7 @@ from typing import Any, Final
 import grpc
 import structlog
 from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  # it ships no types
 
@@ -130,7 +131,7 @@ class RpcServer:
 
     `failed` is called, at least once, with the reason when it no longer accepts calls although it was not stopped
     (CM-85). `access`: access control, None without it; `peers_only`: the port is for nodes (CM-61).
-    `authentication` says who calls; by default it takes certificates alone.
+    `authentication` says who calls; by default it takes certificates alone. `renamed`: as for Gate.
     """
 
     def __init__(
@@ -147,6 +148,7 @@ class RpcServer:
         peers_only: bool = False,
         quotas: ClientQuotas | None = None,
         authentication: Authentication | None = None,
+        renamed: Callable[[Message], Message] | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -166,6 +168,7 @@ class RpcServer:
             quotas=quotas,
             authentication=authentication or Authentication(for_nodes=peers_only),
             ages=ConnectionAges(self._options.connection_age_ms, random.random),
+            renamed=renamed,
         )
         self.gate.calls.on_refused = self._too_many_calls
         self.connections_cut = 0

@@ -21,6 +21,8 @@ from shard_runtime.config.kafka_configs import ACCESS_CONTROL, SUPER_USERS, supe
 from shard_runtime.config.process_settings import (
     ADVERTISED_HOST,
     ADVERTISED_PORT,
+    EXTERNAL_ADVERTISED_ADDRESS,
+    EXTERNAL_LISTEN_PORT,
     HEALTH_LISTEN_PORT,
     INTERNAL_ADVERTISED_HOST,
     INTERNAL_ADVERTISED_PORT,
@@ -29,6 +31,8 @@ from shard_runtime.config.process_settings import (
     JWKS_REFRESH_MS,
     JWKS_URL,
     KAFKA_ADVERTISED_ADDRESS,
+    KAFKA_EXTERNAL_ADVERTISED_ADDRESS,
+    KAFKA_EXTERNAL_LISTEN_PORT,
     KAFKA_LISTEN_PORT,
     LISTEN_HOST,
     LISTEN_PORT,
@@ -56,6 +60,8 @@ from shard_runtime.rpc.tokens import ContentsError, KeySet, Policy, parse_keys, 
 
 log = structlog.get_logger(__name__)
 
+_EXTERNAL: Final = (EXTERNAL_LISTEN_PORT, KAFKA_EXTERNAL_LISTEN_PORT)
+
 
 class LeaderForNodes:
     """The RPCs of a partition leader that nodes call: its logs' ends (GC-115), markers of transactions (CM-155), and
@@ -81,6 +87,20 @@ def kafka_address(settings: Settings, port: int) -> str:
     """The `host:port` at which Kafka's clients reach this process, whose Kafka listener has `port`."""
     given = settings[KAFKA_ADVERTISED_ADDRESS]
     host, given_port = advertised(given) if given else (settings[ADVERTISED_HOST] or settings[LISTEN_HOST], 0)
+    return f"{host}:{given_port or port}"
+
+
+def external_address(settings: Settings, port: int) -> str:
+    """The `host:port` at which clients from elsewhere reach this process, which listens for them on `port`."""
+    given = settings[EXTERNAL_ADVERTISED_ADDRESS]
+    host, given_port = advertised(given) if given else (settings[ADVERTISED_HOST] or settings[LISTEN_HOST], 0)
+    return f"{host}:{given_port or port}"
+
+
+def kafka_external_address(settings: Settings, port: int) -> str:
+    """The same for Kafka's clients from elsewhere."""
+    given = settings[KAFKA_EXTERNAL_ADVERTISED_ADDRESS]
+    host, given_port = advertised(given) if given else (external_address(settings, port).rpartition(":")[0], 0)
     return f"{host}:{given_port or port}"
 
 
@@ -129,25 +149,43 @@ def refuse_uncallable(settings: Settings) -> None:
             f"nodes need a port of their own that clients cannot reach. Try {INTERNAL_LISTEN_PORT.name}="
             f"{settings[LISTEN_PORT] % 65_535 + 1}, or 0 for any free one."
         )
-    kafka = settings[KAFKA_ADVERTISED_ADDRESS]
-    if kafka and is_unspecified(advertised(kafka)[0]):
-        raise ListenError(
-            f"{KAFKA_ADVERTISED_ADDRESS.name} is {kafka}, and Kafka's clients would call this node there; expected a "
-            f"name or address that they reach it by. Try {KAFKA_ADVERTISED_ADDRESS.name}=NAME:PORT."
-        )
+    for text, who in (
+        (KAFKA_ADVERTISED_ADDRESS, "Kafka's clients"),
+        (EXTERNAL_ADVERTISED_ADDRESS, "clients from elsewhere"),
+        (KAFKA_EXTERNAL_ADVERTISED_ADDRESS, "Kafka's clients from elsewhere"),
+    ):
+        given = settings[text]
+        if given and is_unspecified(advertised(given)[0]):
+            raise ListenError(
+                f"{text.name} is {given}, and {who} would call this node there; expected a name or address that they "
+                f"reach it by. Try {text.name}=NAME:PORT."
+            )
+    _refuse_shared_ports(settings)
+    health = settings[HEALTH_LISTEN_PORT]
+    for each in (LISTEN_PORT, INTERNAL_LISTEN_PORT, METRICS_PORT, KAFKA_LISTEN_PORT, *_EXTERNAL):
+        if health > 0 and health == settings[each]:
+            raise ListenError(
+                f"{HEALTH_LISTEN_PORT.name} and {each.name} are both {health}; expected a port of its own for health. "
+                f"Try {HEALTH_LISTEN_PORT.name}=0 for any free one, or -1 for none."
+            )
+
+
+def _refuse_shared_ports(settings: Settings) -> None:
     for each in (LISTEN_PORT, INTERNAL_LISTEN_PORT, METRICS_PORT):
         if settings[KAFKA_LISTEN_PORT] > 0 and settings[KAFKA_LISTEN_PORT] == settings[each]:
             raise ListenError(
                 f"{KAFKA_LISTEN_PORT.name} and {each.name} are both {settings[each]}; expected a port of its own for "
                 f"Kafka's clients. Try {KAFKA_LISTEN_PORT.name}=9092, 0 for any free one, or -1 for none."
             )
-    health = settings[HEALTH_LISTEN_PORT]
-    for each in (LISTEN_PORT, INTERNAL_LISTEN_PORT, METRICS_PORT, KAFKA_LISTEN_PORT):
-        if health > 0 and health == settings[each]:
-            raise ListenError(
-                f"{HEALTH_LISTEN_PORT.name} and {each.name} are both {health}; expected a port of its own for health. "
-                f"Try {HEALTH_LISTEN_PORT.name}=0 for any free one, or -1 for none."
-            )
+    others = [LISTEN_PORT, INTERNAL_LISTEN_PORT, METRICS_PORT, KAFKA_LISTEN_PORT]
+    for mine in (EXTERNAL_LISTEN_PORT, KAFKA_EXTERNAL_LISTEN_PORT):
+        for other in others:
+            if settings[mine] > 0 and settings[mine] == settings[other]:
+                raise ListenError(
+                    f"{mine.name} and {other.name} are both {settings[mine]}; expected a port of its own for clients "
+                    f"from elsewhere. Try {mine.name}=0 for any free one, or -1 for none."
+                )
+        others.append(mine)
 
 
 def node_certificates(settings: Settings) -> NodeCertificates | None:
@@ -156,6 +194,9 @@ def node_certificates(settings: Settings) -> NodeCertificates | None:
     if files is None:
         return None
     called = {settings[ADVERTISED_HOST] or settings[LISTEN_HOST], settings[_internal_host_setting(settings)]}
+    for port, text in zip(_EXTERNAL, (EXTERNAL_ADVERTISED_ADDRESS, KAFKA_EXTERNAL_ADVERTISED_ADDRESS), strict=True):
+        if settings[port] >= 0 and settings[text]:
+            called.add(advertised(settings[text])[0])
     with _explained():
         return NodeCertificates(files, hosts=sorted(host for host in called if not is_unspecified(host)))
 

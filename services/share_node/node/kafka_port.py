@@ -3,6 +3,8 @@ tenth of a second to import."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from prometheus_client import CollectorRegistry
 
 from kafka_listener.limits import Limits
@@ -11,7 +13,6 @@ from kafka_listener.metrics import KafkaListenerMetrics
 from shard_runtime.config.process_settings import (
     ALLOW_PLAINTEXT,
     CONNECTION_AGE_MS,
-    KAFKA_LISTEN_PORT,
     LISTEN_HOST,
     MESSAGE_MAX_BYTES,
     REQUEST_MAX_BYTES,
@@ -31,13 +32,13 @@ def listener_of(
     passwords: Passwords,
     certificates: NodeCertificates | None,
     *,
+    port: int,
     connections_max: int,
-    registry: CollectorRegistry,
 ) -> KafkaListener:
-    """Return the listener, and register its metrics. It calls the handlers that `server` is given before its start."""
+    """Return a listener at this port. It calls the handlers that `server` is given before its start."""
     options = ListenerOptions(
         settings[LISTEN_HOST],
-        settings[KAFKA_LISTEN_PORT],
+        port,
         connections_max,
         client_required=settings[SSL_CLIENT_AUTH] == "required",
         allow_plaintext=settings[ALLOW_PLAINTEXT],
@@ -46,6 +47,9 @@ def listener_of(
             age_s=settings[CONNECTION_AGE_MS] / 1000,
         ),
     )
-    listener = KafkaListener(options, server, cluster, passwords, certificates, share_version=cluster.share_version)
-    registry.register(KafkaListenerMetrics(listener))
-    return listener
+    return KafkaListener(options, server, cluster, passwords, certificates, share_version=cluster.share_version)
+
+
+def count_listeners(registry: CollectorRegistry, listeners: Sequence[KafkaListener]) -> None:
+    """Register the metrics of a node's listeners."""
+    registry.register(KafkaListenerMetrics(listeners))

@@ -31,8 +31,10 @@ from shard_runtime.config.process_settings import (
     CONNECTION_AGE_MS,
     CONNECTIONS_MAX,
     DRAIN_GRACE_MS,
+    EXTERNAL_LISTEN_PORT,
     HEALTH_LISTEN_PORT,
     INTERNAL_LISTEN_PORT,
+    KAFKA_EXTERNAL_LISTEN_PORT,
     KAFKA_LISTEN_PORT,
     LEASE_MS,
     LISTEN_HOST,
@@ -58,6 +60,7 @@ from shard_runtime.metrics.runtime import (
     CertificateMetrics,
     QuotaMetrics,
 )
+from shard_runtime.record_log.cluster_store import NodeRecord
 from shard_runtime.rpc.authentication import Authentication
 from shard_runtime.rpc.budget import Budget, default_bytes
 from shard_runtime.rpc.passwords import Passwords
@@ -65,11 +68,14 @@ from shard_runtime.rpc.quotas import ClientQuotas
 from shard_runtime.rpc.server import HealthServer, ListenError, RpcOptions, RpcServer
 from shard_runtime.topic_names import TOPIC_NAMES
 from shard_runtime.tracing import tracing
+from share_node.node.external import ExternalNames
 from share_node.node.internal import (
     client_address,
+    external_address,
     internal_address,
     internal_host,
     kafka_address,
+    kafka_external_address,
     node_access,
     node_authentication,
     node_certificates,
@@ -113,7 +119,8 @@ def _rpc_options(settings: Settings) -> RpcOptions:
 def connections_max(settings: Settings) -> int:
     """Return how many connections each of this process's ports for clients may have (CM-203, KL-8)."""
     given = settings[CONNECTIONS_MAX] or default_connections_max()
-    return given if settings[KAFKA_LISTEN_PORT] < 0 else max(1, given // 2)
+    others = (KAFKA_LISTEN_PORT, EXTERNAL_LISTEN_PORT, KAFKA_EXTERNAL_LISTEN_PORT)
+    return max(1, given // (1 + sum(settings[port] >= 0 for port in others)))
 
 
 def default_connections_max() -> int:
@@ -165,6 +172,8 @@ class NodeProcess:
             quotas=self.quotas,
             authentication=self.authentication,
         )
+        #: For clients from elsewhere, with a byte budget of its own; None without it (CM-237).
+        self.external: Final = self._external_server(settings, options, memory)
         host, port = internal_host(settings), settings[INTERNAL_LISTEN_PORT]
         #: For other nodes only (CM-80), with a byte budget of its own, so that clients cannot use up what nodes need.
         self.internal: Final = RpcServer(
@@ -179,9 +188,13 @@ class NodeProcess:
             authentication=for_nodes,
         )
         #: For Kafka's clients; None without it.
-        self.kafka: Final = self._kafka_listener(settings)
+        self.kafka: Final = self._kafka_listener(settings, settings[KAFKA_LISTEN_PORT])
+        self.kafka_external: Final = self._kafka_listener(settings, settings[KAFKA_EXTERNAL_LISTEN_PORT], external=True)
+        self._count_kafka()
         #: The `host:port` at which Kafka's clients reach it, from its start on; empty without a Kafka listener.
         self.kafka_address = ""
+        self.external_address = ""
+        self.kafka_external_address = ""
         self._health: HealthServer | None = None
         self._renewals: list[asyncio.Task[None]] = []
         self._settings = settings
@@ -212,8 +225,7 @@ class NodeProcess:
         settings = self._settings
         address = client_address(settings, self.server.listen())
         self.internal_address = internal_address(settings, self.internal.listen())
-        if self.kafka is not None:
-            self.kafka_address = kafka_address(settings, self.kafka.listen())
+        self._listen_for_others(settings)
         node = ClusterNode(
             self._store.record_log,
             self._store.cluster,
@@ -230,7 +242,7 @@ class NodeProcess:
         self._follow(node.metadata.image)
         self._warn_of_entries(len(node.metadata.image.acls))
         self._roles = Roles(node, settings, self._store, self._clock, self.registry, certificates=self.certificates)
-        self._roles.serve(self.server, self.internal)
+        self._roles.serve(self._servers, self.internal)
         node.metadata.subscribe(self._roles.metadata_changed)
         if self.access is not None:
             self.access.subscribe(self._roles.rights_changed)
@@ -238,10 +250,10 @@ class NodeProcess:
         if self._store.watch is not None:
             self._store.watch.start(settings[LEASE_MS] // _CHECKS_PER_LEASE)
         self._roles.start()
-        await self.server.start()
-        await self.internal.start()
-        if self.kafka is not None:
-            self.kafka.start()
+        for server in (*self._servers, self.internal):
+            await server.start()
+        for listener in self._listeners:
+            listener.start()
         if settings[HEALTH_LISTEN_PORT] >= 0:
             self._health = HealthServer(settings[LISTEN_HOST], settings[HEALTH_LISTEN_PORT], self.server.health)
             await self._health.start()
@@ -260,8 +272,29 @@ class NodeProcess:
             node=self._identity.name,
             roles=settings.text(NODE_ROLES.name),
             **({"kafka": self.kafka_address} if self.kafka_address else {}),
+            **({"external": self.external_address} if self.external_address else {}),
+            **({"kafka_external": self.kafka_external_address} if self.kafka_external_address else {}),
         )
         return address
+
+    @property
+    def _servers(self) -> list[RpcServer]:
+        """The servers for clients."""
+        return [self.server] if self.external is None else [self.server, self.external]
+
+    @property
+    def _listeners(self) -> list[KafkaListener]:
+        """The listeners for Kafka's clients."""
+        return [each for each in (self.kafka, self.kafka_external) if each is not None]
+
+    def _listen_for_others(self, settings: Settings) -> None:
+        """Bind the ports for Kafka's clients and for those from elsewhere, where there are any."""
+        if self.kafka is not None:
+            self.kafka_address = kafka_address(settings, self.kafka.listen())
+        if self.external is not None:
+            self.external_address = external_address(settings, self.external.listen())
+        if self.kafka_external is not None:
+            self.kafka_external_address = kafka_external_address(settings, self.kafka_external.listen())
 
     async def wait_ready(self) -> None:
         """Wait until every shard that targets this node is served."""
@@ -284,8 +317,9 @@ class NodeProcess:
             self._roles.drain()
             await self._node.stop()
         grace_s = self._settings[DRAIN_GRACE_MS] / 1000
-        kafka = [] if self.kafka is None else [self.kafka.drain(min(grace_s, STREAMS_WAIT_S))]
-        await asyncio.gather(*(each.drain(grace_s, STREAMS_WAIT_S) for each in (self.server, self.internal)), *kafka)
+        kafka = [each.drain(min(grace_s, STREAMS_WAIT_S)) for each in self._listeners]
+        servers = (*self._servers, self.internal)
+        await asyncio.gather(*(each.drain(grace_s, STREAMS_WAIT_S) for each in servers), *kafka)
         if self._roles is not None:
             await self._roles.stop()
         await self._store.close()
@@ -299,20 +333,48 @@ class NodeProcess:
         self._identity.release()
         TOPIC_NAMES.forget(self._topic_name)
 
-    def _kafka_listener(self, settings: Settings) -> KafkaListener | None:
-        if settings[KAFKA_LISTEN_PORT] < 0:
+    def _external_server(self, settings: Settings, options: RpcOptions, memory: int) -> RpcServer | None:
+        if settings[EXTERNAL_LISTEN_PORT] < 0:
+            return None
+        return RpcServer(
+            settings[LISTEN_HOST],
+            settings[EXTERNAL_LISTEN_PORT],
+            options,
+            self.certificates,
+            client_required=settings[SSL_CLIENT_AUTH] == "required",
+            failed=self._end,
+            budget=Budget(memory),
+            access=self.access,
+            quotas=self.quotas,
+            authentication=self.authentication,
+            renamed=ExternalNames(self._node_of),
+        )
+
+    def _node_of(self, node_id: int) -> NodeRecord | None:
+        """Return a node's entry in the list; this one's also before it has read the list."""
+        registry = self.node.registry
+        return registry.record if node_id == registry.record.node_id else registry.node(node_id)
+
+    def _kafka_listener(self, settings: Settings, port: int, *, external: bool = False) -> KafkaListener | None:
+        if port < 0:
             return None
         from share_node.node.kafka_port import listener_of  # noqa: PLC0415 - a tenth of a second, where it is wanted
 
         return listener_of(
             settings,
             self.server,
-            KafkaCluster(lambda: self.node),
+            KafkaCluster(lambda: self.node, external=external),
             self.passwords,
             self.certificates,
+            port=port,
             connections_max=connections_max(settings),
-            registry=self.registry,
         )
+
+    def _count_kafka(self) -> None:
+        if self._listeners:
+            from share_node.node.kafka_port import count_listeners  # noqa: PLC0415 - as above
+
+            count_listeners(self.registry, self._listeners)
 
     def _topic_name(self, topic_id: bytes) -> str:
         return self.node.metadata.image.name_of(topic_id)
@@ -385,6 +447,8 @@ class NodeProcess:
             internal_address=self.internal_address,
             access_control=self.access is not None,
             kafka_address=self.kafka_address,
+            external_address=self.external_address,
+            kafka_external_address=self.kafka_external_address,
         )
 
     async def _become_ready(self, node: ClusterNode) -> None:
@@ -394,8 +458,8 @@ class NodeProcess:
         await self._set_ready(True)
 
     async def _set_ready(self, serving: bool) -> None:
-        await self.server.ready(serving)
-        await self.internal.ready(serving)
+        for server in (*self._servers, self.internal):
+            await server.ready(serving)
 
     def _end(self, reason: str) -> None:
         if not self.ended.done():

@@ -131,14 +131,15 @@ class Roles:
         self._groups = self._group_coordinator() if ROLE_GROUP_COORDINATOR in wanted else None
         self._leader = self._partition_leader() if ROLE_PARTITION_LEADER in wanted else None
 
-    def serve(self, server: RpcServer, internal: RpcServer) -> None:
-        """Register services with the servers for clients and for nodes (CM-80), and shard owners with the node. Call it
-        before any of them starts."""
+    def serve(self, servers: Sequence[RpcServer], internal: RpcServer) -> None:
+        """Register services with the servers for clients and the one for nodes (CM-80), and shard owners with the node.
+        Call it before any of them starts."""
         node = self._node
         circle = self._groups.cycle_closed_by if self._groups is not None else lambda group_id, topic: ""
         surroundings = TransactionSurroundings(lambda: node.registry.record.node_id, LeaderFacts(node).name)
         cluster = node.service(TransactionService(self._transactions, surroundings), circle)
-        add_whole(server, Port.CLIENTS, _CLUSTER, cluster)
+        for server in servers:
+            add_whole(server, Port.CLIENTS, _CLUSTER, cluster)
         add_whole(internal, Port.NODES, _CLUSTER, node.lookups_for_nodes())
         if self._state is not None:
             state_hosts = self._state.hosts
@@ -148,12 +149,14 @@ class Roles:
         if self._groups is not None:
             group_hosts = self._groups.hosts
             self._watch(ShardKind.GROUP, "group_coordinator", group_hosts)
-            add_whole(server, Port.CLIENTS, _GROUPS, self._groups.service)
+            for server in servers:
+                add_whole(server, Port.CLIENTS, _GROUPS, self._groups.service)
             add_whole(internal, Port.NODES, _CONNECTIONS, self._groups.connections)
             node.serve(ShardKind.GROUP, lambda shard: group_hosts[int(shard.name)])
         if self._leader is not None:
             self._watch(ShardKind.TOPIC, "partition_leader")
-            add_whole(server, Port.CLIENTS, _LEADER, self._leader.service)
+            for server in servers:
+                add_whole(server, Port.CLIENTS, _LEADER, self._leader.service)
             add_whole(internal, Port.NODES, _LEADER, LeaderForNodes(self._leader.service, self._leader.markers))
             add_whole(internal, Port.NODES, _MEMBER_SESSIONS, self._leader.member_sessions)
             node.serve(ShardKind.TOPIC, self._leader.owner)

@@ -169,10 +169,13 @@ class LetterView:
 
 class KafkaCluster:
     """The cluster as Kafka's clients see it (`kafka_listener.ports.Cluster`). `node` returns this node, once it has
-    joined."""
+    joined. `external`: as clients from elsewhere see it (CM-237)."""
 
-    def __init__(self, node: Callable[[], ClusterNode]) -> None:
+    def __init__(self, node: Callable[[], ClusterNode], *, external: bool = False) -> None:
         self._node = node
+        self._address: Callable[[NodeRecord], str] = (
+            (lambda record: record.kafka_external_address) if external else (lambda record: record.kafka_address)
+        )
 
     @property
     def cluster_id(self) -> str:
@@ -189,13 +192,17 @@ class KafkaCluster:
         registry = self._node().registry
         nodes = {each.node_id: each for each in registry.nodes() if each.state == NODE_LIVE}
         nodes.setdefault(registry.record.node_id, registry.record)
-        return [_broker(nodes[number]) for number in sorted(nodes) if nodes[number].kafka_address]
+        return [self._broker(nodes[number]) for number in sorted(nodes) if self._address(nodes[number])]
 
     def broker(self, node_id: int) -> Broker | None:
         """The node with this id, also one that is leaving; None when there is none, or it has no Kafka listener."""
         registry = self._node().registry
         found = registry.record if node_id == registry.record.node_id else registry.node(node_id)
-        return None if found is None or not found.kafka_address else _broker(found)
+        return None if found is None or not self._address(found) else self._broker(found)
+
+    def _broker(self, node: NodeRecord) -> Broker:
+        where = host_port(self._address(node))
+        return Broker(node.node_id, where.host, where.port, node.rack)
 
     def topic_name(self, topic_id: bytes) -> str:
         """The topic's name; "" when it is not known."""
@@ -210,11 +217,6 @@ class KafkaCluster:
     def share_version(self) -> int:
         """The cluster's `share.version`."""
         return self._node().configs.broker(kafka_configs.SHARE_VERSION)
-
-
-def _broker(node: NodeRecord) -> Broker:
-    where = host_port(node.kafka_address)
-    return Broker(node.node_id, where.host, where.port, node.rack)
 
 
 def client_address_of(owner: Owner | None) -> OwnerAddress | None:

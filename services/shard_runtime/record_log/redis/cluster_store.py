@@ -359,6 +359,8 @@ def _pack(record: NodeRecord) -> str:
             "internal": record.internal_address,
             "access": record.access_control,
             **({"kafka": record.kafka_address} if record.kafka_address else {}),
+            **({"external": record.external_address} if record.external_address else {}),
+            **({"kafka_external": record.kafka_external_address} if record.kafka_external_address else {}),
         },
         separators=(",", ":"),
     )
@@ -377,6 +379,8 @@ def _unpack(node_id: int, data: bytes) -> NodeRecord:
         internal_address=found["internal"],
         access_control=found.get("access"),
         kafka_address=found.get("kafka", ""),
+        external_address=found.get("external", ""),
+        kafka_external_address=found.get("kafka_external", ""),
     )
 
 

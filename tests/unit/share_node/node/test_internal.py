@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from shard_runtime.config.process_settings import SSL_KEY, SettingsError, load_s
 from shard_runtime.rpc.server import ListenError
 from share_node.node import internal
 from share_node.node.internal import (
+    external_address,
     internal_address,
     internal_host,
     kafka_address,
+    kafka_external_address,
     node_access,
     warn_of_readable_secrets,
 )
@@ -53,6 +56,39 @@ def test_where_nodes_call(flags: dict[str, str], host: str, reported: str) -> No
 )
 def test_where_kafkas_clients_call(flags: dict[str, str], called: str) -> None:
     assert kafka_address(load_settings(flags), 9_092) == called
+
+
+@pytest.mark.rule("CM-237")
+@pytest.mark.parametrize(
+    ("flags", "called", "kafkas"),
+    [
+        ({"listen.host": "0.0.0.0", "advertised.host": "pod"}, "pod:7", "pod:7"),
+        ({"external.advertised.address": "n.example"}, "n.example:7", "n.example:7"),
+        ({"external.advertised.address": "n.example:17"}, "n.example:17", "n.example:7"),
+        ({"external.advertised.address": "n.example:17", "kafka.external.advertised.address": "k.example:9"},
+         "n.example:17", "k.example:9"),
+    ],
+)  # fmt: skip
+def test_where_clients_from_elsewhere_call(flags: dict[str, str], called: str, kafkas: str) -> None:
+    settings = load_settings(flags)
+    assert (external_address(settings, 7), kafka_external_address(settings, 7)) == (called, kafkas)
+
+
+@pytest.mark.rule("CM-237")
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"external.listen.port": "7", "listen.port": "7"}, "external.listen.port and listen.port are both 7"),
+        ({"kafka.external.listen.port": "7", "external.listen.port": "7"},
+         "kafka.external.listen.port and external.listen.port are both 7"),
+        ({"health.listen.port": "7", "external.listen.port": "7"}, "health.listen.port and external.listen.port are"),
+        ({"external.advertised.address": "0.0.0.0"}, "external.advertised.address is 0.0.0.0"),
+        ({"kafka.external.advertised.address": "[::]:9"}, "kafka.external.advertised.address is [::]:9"),
+    ],
+)  # fmt: skip
+def test_external_ports_and_addresses_that_cannot_be_are_refused(flags: dict[str, str], named: str) -> None:
+    with pytest.raises(ListenError, match=re.escape(named)):
+        internal.refuse_uncallable(load_settings(flags))
 
 
 @pytest.mark.rule("KL-7")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ def record(number: int, kafka: str, state: str = "live", rack: str = "") -> Node
     return NodeRecord(number, number, f"n{number}", f"h:{number}", frozenset(), rack, state, "", None, kafka)
 
 
-def cluster(me: NodeRecord, *others: NodeRecord) -> KafkaCluster:
+def cluster(me: NodeRecord, *others: NodeRecord, external: bool = False) -> KafkaCluster:
     """The view of a node that has read these entries; `me` is not among them before its first renewal."""
     registry = SimpleNamespace(
         record=me,
@@ -30,7 +31,7 @@ def cluster(me: NodeRecord, *others: NodeRecord) -> KafkaCluster:
     image = SimpleNamespace(by_id={TOPIC: topic}, topics={"jobs": topic})
     metadata = SimpleNamespace(cluster_id="c", image=image)
     node: Any = SimpleNamespace(registry=registry, metadata=metadata)
-    return KafkaCluster(lambda: cast(ClusterNode, node))
+    return KafkaCluster(lambda: cast(ClusterNode, node), external=external)
 
 
 @pytest.mark.rule("KL-7")
@@ -49,6 +50,14 @@ def test_brokers_are_the_live_nodes_with_a_listener() -> None:
         None,
     ]
     assert (found.cluster_id, found.node_id) == ("c", 2)
+
+
+@pytest.mark.rule("CM-237")
+def test_clients_from_elsewhere_see_the_nodes_with_an_address_for_them() -> None:
+    outside = replace(record(2, "k2:9092"), kafka_external_address="out:2")
+    found = cluster(outside, record(3, "k3:9092"), external=True)
+    assert list(found.brokers()) == [Broker(2, "out", 2)]
+    assert (found.broker(2), found.broker(3)) == (Broker(2, "out", 2), None)
 
 
 @pytest.mark.rule("KL-41")
