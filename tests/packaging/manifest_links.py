@@ -26,6 +26,7 @@ from .manifests import (
 )
 
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
+POD_LABEL: Final = "statefulset.kubernetes.io/pod-name"
 PIPELINE: Final = "pipeline"
 REPORT: Final = "pipeline-report"
 DIGEST: Final = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
@@ -56,7 +57,11 @@ def selector_faults(docs: list[Doc]) -> list[str]:
         if not matches(doc["spec"]["selector"], _labels(doc)):
             found.append(f"{name_of(doc)}: its selector does not choose its own pods")
     for doc in of_kind(docs, "Service"):
-        chosen = [each for each in workloads(docs) if matches({"matchLabels": doc["spec"]["selector"]}, _labels(each))]
+        selector = dict(doc["spec"]["selector"])
+        pod = selector.pop(POD_LABEL, None)  # the controller gives each pod of a set this label
+        chosen = [each for each in workloads(docs) if matches({"matchLabels": selector}, _labels(each))]
+        if pod is not None and pod not in {name for each in chosen for name in _pods(each)}:
+            found.append(f"{name_of(doc)}: there is no pod {pod}")
         if len(chosen) != 1:
             found.append(f"{name_of(doc)}: it chooses {[name_of(each) for each in chosen]}, expected one workload")
         for each in chosen:
@@ -67,6 +72,11 @@ def selector_faults(docs: list[Doc]) -> list[str]:
     for doc in role_sets(docs):
         found += [f"{name_of(doc)}: {fault}" for fault in _companion_faults(doc, docs)]
     return found
+
+
+def _pods(doc: Doc) -> list[str]:
+    """Return the names of the pods of a StatefulSet."""
+    return [f"{doc['metadata']['name']}-{number}" for number in range(doc["spec"]["replicas"])]
 
 
 def _ports(doc: Doc) -> Iterator[Doc]:

@@ -26,7 +26,9 @@ from shard_runtime.config.process_settings import (
     ADVERTISED_HOST,
     DATA_DIR,
     DRAIN_GRACE_MS,
+    EXTERNAL_LISTEN_PORT,
     HEALTH_LISTEN_PORT,
+    KAFKA_EXTERNAL_LISTEN_PORT,
     KAFKA_LISTEN_PORT,
     LISTEN_HOST,
     LISTEN_PORT,
@@ -201,7 +203,10 @@ def _role_faults(doc: Doc, container: Doc, settings: Settings) -> Iterator[str]:
     if words != ["python", "-m", "share_node", "serve", role] or role not in ROLES:
         yield f"command {words} does not start the role"
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    for name, setting in (("metrics", METRICS_PORT), ("health", HEALTH_LISTEN_PORT), ("kafka", KAFKA_LISTEN_PORT)):
+    for name, setting in (
+        ("metrics", METRICS_PORT), ("health", HEALTH_LISTEN_PORT), ("kafka", KAFKA_LISTEN_PORT),
+        ("external", EXTERNAL_LISTEN_PORT), ("kafka-external", KAFKA_EXTERNAL_LISTEN_PORT),
+    ):  # fmt: skip
         if ports.get(name, -1) != settings[setting]:
             yield f"port {name} is {ports.get(name)}, and {setting.name} is {settings[setting]}"
     for host in (LISTEN_HOST, METRICS_HOST):

@@ -127,3 +127,21 @@ def test_the_scaler_begins_at_the_service_of_the_cluster() -> None:
 def test_the_example_shows_every_target(name: str) -> None:
     """This test runs even where kubectl is missing."""
     assert re.search(rf"^ +{name}: ", (EXAMPLE / "scaled-object.yaml").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_leaders_can_be_scaled_by_what_they_compute() -> None:
+    """The target is less than a core, which is all that one event loop can use."""
+    docs = render_folder(KUBERNETES / "examples" / "leaders")
+    assert schema_faults(docs) == []
+    spec = one(docs, "HorizontalPodAutoscaler")["spec"]
+    (leader,) = (
+        doc
+        for doc in of_kind(render("production"), "StatefulSet")
+        if (doc["kind"], doc["metadata"]["name"]) == (spec["scaleTargetRef"]["kind"], spec["scaleTargetRef"]["name"])
+    )
+    assert spec["minReplicas"] == leader["spec"]["replicas"]
+    (metric,) = spec["metrics"]
+    wanted = metric["containerResource"]
+    assert wanted["container"] in {each["name"] for each in containers_of(leader)}
+    assert 500 <= int(wanted["target"]["averageValue"].removesuffix("m")) < 1_000
+    assert all(policy["value"] == 1 for way in spec["behavior"].values() for policy in way["policies"])

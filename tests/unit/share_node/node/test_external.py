@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from kip932.api.v1 import cluster_service_pb2, group_coordinator_service_pb2, partition_leader_service_pb2
@@ -46,15 +46,18 @@ def endpoints(message: Message) -> Iterator[tuple[int, str, int]]:
 
 @pytest.mark.rule("CM-237")
 def test_every_answer_that_names_nodes_is_renamed() -> None:
-    endpoint = {"node_id": 1, "host": "in", "port": 1}
+    endpoint: Any = {"node_id": 1, "host": "in", "port": 1}
+    group: Any = {"coordinator": endpoint}
+    nodes: Any = {"node_endpoints": [endpoint]}
+    found: Any = {"key": "g", **endpoint}
     answers = [
         MetadataResponse(brokers=[endpoint]),
-        FindCoordinatorResponse(coordinators=[{"key": "g", **endpoint}]),
+        FindCoordinatorResponse(coordinators=[found]),
         DescribeClusterResponse(brokers=[endpoint]),
         ShareGroupHeartbeatResponse(coordinator=endpoint),
-        ShareGroupDescribeResponse(groups=[{"coordinator": endpoint}, {}]),
-        ShareStreamResponse(correlation_id=1, fetch={"node_endpoints": [endpoint]}),
-        ShareStreamResponse(correlation_id=1, acknowledge={"node_endpoints": [endpoint]}),
+        ShareGroupDescribeResponse(groups=[group]),
+        ShareStreamResponse(correlation_id=1, fetch=nodes),
+        ShareStreamResponse(correlation_id=1, acknowledge=nodes),
     ]
     for answer in answers:
         before = answer.SerializeToString(deterministic=True)
@@ -64,27 +67,30 @@ def test_every_answer_that_names_nodes_is_renamed() -> None:
 
 @pytest.mark.rule("CM-237")
 def test_a_node_without_an_external_address_keeps_the_one_that_it_has() -> None:
-    answer = MetadataResponse(
-        brokers=[{"node_id": number, "host": "in", "port": number} for number in (1, 2, 3, 4)]
-    )  # fmt: skip
+    brokers: list[Any] = [{"node_id": number, "host": "in", "port": number} for number in (1, 2, 3, 4)]
+    answer = MetadataResponse(brokers=brokers)
     assert list(endpoints(NAMES(answer))) == [(1, "out", 11), (2, "fd00::1", 12), (3, "in", 3), (4, "in", 4)]
 
 
 @pytest.mark.rule("CM-237")
 def test_addresses_for_kafkas_clients_are_renamed_where_there_are_any() -> None:
-    brokers = [{"node_id": number, "host": "in", "port": 1, "kafka_address": "in:9"} for number in (1, 2)]
-    found = NAMES(DescribeClusterResponse(brokers=[*brokers, {"node_id": 1, "host": "in", "port": 1}]))
+    brokers: list[Any] = [
+        {"node_id": 1, "host": "in", "port": 1, "kafka_address": "in:9"},
+        {"node_id": 2, "host": "in", "port": 1, "kafka_address": "in:9"},
+        {"node_id": 1, "host": "in", "port": 1},
+    ]
+    found = NAMES(DescribeClusterResponse(brokers=brokers))
     assert isinstance(found, DescribeClusterResponse)
     assert [each.kafka_address for each in found.brokers] == ["out:19", "in:9", ""]
     assert not found.brokers[2].HasField("kafka_address")
 
 
 def test_an_answer_without_nodes_is_not_copied() -> None:
-    for answer in (CreateTopicsResponse(), MetadataResponse(), ShareStreamResponse(correlation_id=1, fetch={})):
+    for answer in (CreateTopicsResponse(), MetadataResponse(), ShareStreamResponse(correlation_id=1)):
         assert NAMES(answer) is answer
 
 
-def hosts_and_ports(kind: Descriptor, above: frozenset[str] = frozenset()) -> Iterator[Descriptor]:
+def hosts_and_ports(kind: Any, above: frozenset[str] = frozenset()) -> Iterator[Any]:
     """Yield the messages within an answer that have a host and a port."""
     if {"host", "port"} <= set(kind.fields_by_name):
         yield kind
