@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kip932.store_settings import read_store
-from tests.support.ports import free_port
 
 from .manifest_links import faults_of
 from .manifest_rules import account_faults
@@ -154,41 +148,6 @@ def test_the_page_is_served_from_the_folder_that_the_report_writes() -> None:
         if doc["spec"]["podSelector"].get("matchLabels") == {"app.kubernetes.io/component": "page"}
     ]
     assert [policy["policyTypes"] for policy in policies] == [["Ingress"]], "it calls nothing"
-
-
-@pytest.mark.rule("CM-236")
-def test_its_command_serves_the_page_and_nothing_beside_it(tmp_path: Path) -> None:
-    (web,) = containers_of(of(render_folder(PAGE), "page"))
-    (tmp_path / "page").mkdir()
-    (tmp_path / "history").mkdir()
-    (tmp_path / "history" / "rows").write_text("secret")
-    port = free_port()
-    words = [sys.executable, *web["command"][1:-1], str(port), "--bind", "127.0.0.1"]
-    words[words.index("--directory") + 1] = str(tmp_path / "page")
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        assert _got(port, "/index.html") == (404, b""), "before the first page it is not ready"
-        (tmp_path / "page" / "index.html").write_text("the page")
-        assert _got(port, "/index.html") == (200, b"the page")
-        assert _got(port, "/") == (200, b"the page")
-        for path in ("/../history/rows", "/%2e%2e/history/rows", "//history/rows"):
-            assert _got(port, path)[0] == 404
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _got(port: int, path: str) -> tuple[int, bytes]:
-    """Return status and body; the body is empty for an error. Waits for a server that starts."""
-    for _ in range(300):
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
-                return answer.status, answer.read()
-        except urllib.error.HTTPError as error:
-            return error.code, b""
-        except urllib.error.URLError:
-            time.sleep(0.1)
-    raise AssertionError(f"no server at port {port}")
 
 
 def test_production_alone_has_neither() -> None:

@@ -101,7 +101,7 @@ def read_certificates(files: CertificateFiles, now: datetime, hosts: Sequence[st
     if others:
         remarks.append(
             f"the certificate in {files.certificate} is for {', '.join(names) or 'no name'}, and this node is called "
-            f"{' and '.join(others)} (advertised.host, internal.advertised.host and, where they are used, external addresses)"
+            f"{' and '.join(others)} (advertised.host, internal.advertised.host, external addresses)"
         )
     return Certificates(certificate, key, authorities, ends_at, names, _principal(chain[0]), tuple(remarks))
 

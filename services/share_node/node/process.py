@@ -21,6 +21,7 @@ from kip932.principal_rules import parse_rules
 from kip932.rpc.loopback import is_loopback
 from kip932.store_settings import STORE_PASSWORD, STORE_SENTINEL_PASSWORD, STORE_SENTINEL_SSL_KEY, STORE_SSL_KEY
 from shard_runtime.clock import Clock
+from shard_runtime.cluster.external_names import ExternalNames
 from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.nodes import NodeDescription
@@ -68,7 +69,6 @@ from shard_runtime.rpc.quotas import ClientQuotas
 from shard_runtime.rpc.server import HealthServer, ListenError, RpcOptions, RpcServer
 from shard_runtime.topic_names import TOPIC_NAMES
 from shard_runtime.tracing import tracing
-from share_node.node.external import ExternalNames
 from share_node.node.internal import (
     client_address,
     external_address,
@@ -147,7 +147,6 @@ class NodeProcess:
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.registry: Final = CollectorRegistry()
         options = _rpc_options(settings)
-        memory = settings[MEMORY_BYTES] or default_bytes()
         warn_of_readable_secrets(
             settings, SSL_KEY, STORE_SSL_KEY, STORE_PASSWORD, STORE_SENTINEL_SSL_KEY, STORE_SENTINEL_PASSWORD
         )
@@ -160,20 +159,14 @@ class NodeProcess:
         self.authentication.take_passwords(self.passwords.check, lambda: self.passwords.version)
         self.passwords.subscribe(self.authentication.changed)
         for_nodes = Authentication(rules=parse_rules(settings[PRINCIPAL_RULES]), for_nodes=True)
-        self.server: Final = RpcServer(
-            settings[LISTEN_HOST],
-            settings[LISTEN_PORT],
-            options,
-            self.certificates,
-            client_required=settings[SSL_CLIENT_AUTH] == "required",
-            failed=self._end,
-            budget=Budget(memory),
-            access=self.access,
-            quotas=self.quotas,
-            authentication=self.authentication,
-        )
+        self.server: Final = self._server_for_clients(settings, options, settings[LISTEN_PORT])
+        external = settings[EXTERNAL_LISTEN_PORT]
         #: For clients from elsewhere, with a byte budget of its own; None without it (CM-237).
-        self.external: Final = self._external_server(settings, options, memory)
+        self.external: Final = (
+            None
+            if external < 0
+            else self._server_for_clients(settings, options, external, ExternalNames(self._node_of))
+        )
         host, port = internal_host(settings), settings[INTERNAL_LISTEN_PORT]
         #: For other nodes only (CM-80), with a byte budget of its own, so that clients cannot use up what nodes need.
         self.internal: Final = RpcServer(
@@ -182,7 +175,7 @@ class NodeProcess:
             replace(options, connections_max=0),
             self.certificates,
             failed=self._end,
-            budget=Budget(memory),
+            budget=Budget(settings[MEMORY_BYTES] or default_bytes()),
             access=self.access,
             peers_only=True,
             authentication=for_nodes,
@@ -333,21 +326,21 @@ class NodeProcess:
         self._identity.release()
         TOPIC_NAMES.forget(self._topic_name)
 
-    def _external_server(self, settings: Settings, options: RpcOptions, memory: int) -> RpcServer | None:
-        if settings[EXTERNAL_LISTEN_PORT] < 0:
-            return None
+    def _server_for_clients(
+        self, settings: Settings, options: RpcOptions, port: int, renamed: ExternalNames | None = None
+    ) -> RpcServer:
         return RpcServer(
             settings[LISTEN_HOST],
-            settings[EXTERNAL_LISTEN_PORT],
+            port,
             options,
             self.certificates,
             client_required=settings[SSL_CLIENT_AUTH] == "required",
             failed=self._end,
-            budget=Budget(memory),
+            budget=Budget(settings[MEMORY_BYTES] or default_bytes()),
             access=self.access,
             quotas=self.quotas,
             authentication=self.authentication,
-            renamed=ExternalNames(self._node_of),
+            renamed=renamed,
         )
 
     def _node_of(self, node_id: int) -> NodeRecord | None:

@@ -17,8 +17,8 @@ from kip932.api.v1.share_group_describe_pb2 import ShareGroupDescribeResponse
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatResponse
 from kip932.api.v1.share_stream_pb2 import ShareStreamResponse
 from kip932.rpc.transport import service_methods
+from shard_runtime.cluster.external_names import ExternalNames, ways_to_nodes
 from shard_runtime.record_log.cluster_store import NodeRecord
-from share_node.node.external import ExternalNames, ways_to_nodes
 
 
 def record(number: int, external: str, kafka: str = "") -> NodeRecord:
