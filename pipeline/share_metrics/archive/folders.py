@@ -6,6 +6,7 @@ checkpoints/<kind>                               Spark's positions
 read-up-to                                       the time up to which everything was read, see `read_up_to`
 topics.json                                      existing and former topics, see `topic_names`
 outages.json                                     spans in which nothing was read, see `outages`
+group-configs.json                               groups with configs, see `group_configs`
 counters.json                                    the values of the counters for Prometheus, see `counters`
 metrics/<table>/size=1m|1h/dt=…/hour=…           windows
 """

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from share_metrics.archive.commits import commit, raw
-from share_metrics.archive.row_files import Written
+from share_metrics.archive.commits import Written, commit, raw
 from share_metrics.reader import Kind, schema_of
 from share_metrics.reader.log_ends import LogEnd
 from share_metrics.report import Report
