@@ -61,8 +61,7 @@ _LAG: Final = (*KEY, "window", "last_lag", "lag_least", "gone")
 def write_tables(spark: SparkSession, data: Path) -> list[str]:
     """Recompute starting at the first hour with new rows. Returns the hours with new rows, as 2026-11-22T08."""
     note = data / "metrics" / "read.json"
-    for folder in sorted((data / "metrics").glob(f"*/{_SIZE_BEFORE}*")):
-        folder.rename(folder.with_name(_SIZE + folder.name.removeprefix(_SIZE_BEFORE)))
+    rename_folders(data / "metrics")
     before: dict[str, Any] = json.loads(note.read_text()) if note.exists() else {}
     read: dict[str, Any] = {kind: _last_read(before, data, kind) for kind in KINDS}
     touched: set[str] = set()
@@ -88,6 +87,12 @@ def write_tables(spark: SparkSession, data: Path) -> list[str]:
     new.write_text(json.dumps({**read, _QUERIES: {kind: query_id(data, kind) for kind in (*KINDS, Kind.LOG_META)}}))
     new.replace(note)
     return sorted(touched)
+
+
+def rename_folders(metrics: Path) -> None:
+    """Give the folders of windows that an earlier build wrote their present name (PM-97)."""
+    for folder in sorted(metrics.glob(f"*/{_SIZE_BEFORE}*")):
+        folder.rename(folder.with_name(_SIZE + folder.name.removeprefix(_SIZE_BEFORE)))
 
 
 def _write_lag(spark: SparkSession, data: Path, touched: set[str], sampled: str | None) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from kip932.ids import topic_id_text
 from share_metrics.metrics import episodes
 from share_metrics.report import Known, Logs, Report, collect, render
-from share_metrics.report.page import group_lines
+from share_metrics.report.groups import group_lines
 
 from .frames import BASE_S, groups
 from .story import END, MINUTE, MINUTES, REPORTED, TOPICS, Story, at_time

@@ -130,7 +130,7 @@ def test_without_the_times_of_batches_what_is_old_is_a_lower_bound_or_unknown(sp
                 assert (point.lag or 0) <= high, point
             else:
                 assert low <= point.lag <= high, point
-    assert marked > len(KNOWN), "in the outage nobody saw the ends of logs"
+    assert marked > len(KNOWN), "no sample was taken in the outage"
     for group in KNOWN:
         assert (found[group].lag, found[group].lag_least) == (now_exactly(seen, group), False)
 

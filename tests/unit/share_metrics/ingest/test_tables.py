@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from share_metrics.archive.commits import raw
@@ -70,3 +72,24 @@ def test_a_note_of_an_earlier_build_is_taken_unless_it_reports_batches_that_are_
     assert kept.hours() == ["01"]
     note.write_text(json.dumps({"share_state": 3}))
     assert kept.hours() == ["00", "01"]
+
+
+@pytest.mark.rule("PM-97")
+def test_folders_of_an_earlier_build_become_part_of_a_data_set(tmp_path: Path) -> None:
+    """In a folder `window=1m` the files' own column `window` was a second one, so the table could not be read."""
+    for name, lag in (("window=1m", 5), ("size=1h", 7)):
+        folder = tmp_path / "lag" / name / "dt=2026-12-01" / "hour=08"
+        folder.mkdir(parents=True)
+        window = pa.array([1_764_576_000_000_000], pa.timestamp("us", tz="UTC"))
+        pq.write_table(pa.table({"window": window, "lag": [lag]}), folder / "part-0.parquet")
+    with pytest.raises(pa.ArrowTypeError):
+        pq.read_table(tmp_path / "lag")
+    tables.rename_folders(tmp_path)
+    rows = pq.read_table(tmp_path / "lag").to_pylist()
+    assert sorted((row["size"], row["lag"], str(row["dt"]), row["hour"]) for row in rows) == [
+        ("1h", 7, "2026-12-01", 8),
+        ("1m", 5, "2026-12-01", 8),
+    ]
+    assert all(row["window"].year == 2025 for row in rows)
+    tables.rename_folders(tmp_path)
+    assert pq.read_table(tmp_path / "lag").num_rows == len(rows)
