@@ -17,11 +17,12 @@ from tests.chaos.test_kill import everything_holds
 
 
 @everything_holds
-@pytest.mark.rule("CM-11a", "CM-12", "CM-19", "CM-47", "SR-19", "SR-22")
+@pytest.mark.rule("CM-11a", "CM-12", "CM-19", "CM-47", "CM-230", "CM-232", "SR-19", "SR-22")
 @pytest.mark.parametrize(
     "names",
     [
         pytest.param(["sentinel-1/lagging_replicas"], id="sentinel-1: a replica without the tail takes over"),
+        pytest.param(["sentinel-secured"], id="sentinel-secured: with TLS, and users with the least rights"),
         pytest.param(["cluster-2/slot_moved", "cluster-2/lagging_replicas"], id="cluster-2: slots move, a master dies"),
     ],
 )

@@ -12,13 +12,19 @@ from typing import Any, Final, Self
 from shard_runtime.record_log.redis.connection import Command
 from shard_runtime.record_log.redis.topology import open_store
 from tests.support.store_tls import SecuredStore
-from tests.support.store_users import OF_SENTINELS, GuardedServer, denials_of, password_of, sentinel_rules
+from tests.support.store_users import (
+    OF_SENTINELS,
+    REPLICA,
+    SENTINEL,
+    GuardedServer,
+    denials_of,
+    password_of,
+    sentinel_rules,
+)
 from tests.support.stores import BOUND_S, Server
 
 SERVICE: Final = "main"
 HOST: Final = "127.0.0.1"
-#: The users of the page by which replicas and Sentinels log in to servers.
-REPLICA, SENTINEL = "sharegroups-replica", "sharegroups-sentinel"
 _ADMIN: Final = "the-tests-own"
 #: What programs give a Sentinel that wants a password.
 ASKED: Final = "secret-of-those-who-ask-4711"

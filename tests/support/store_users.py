@@ -18,18 +18,20 @@ _LINE: Final = re.compile(r"^ACL SETUSER (?P<user>sharegroups[\w-]*) on >PASSWOR
 _ADMIN: Final = "the-tests-own"
 
 
-#: The user that the page lists for Sentinels; the others are for the store.
-OF_SENTINELS: Final = "sharegroups-asker"
+#: Users of the store that the page lists: of a node, and those by which replicas and Sentinels log in to servers.
+NODE, REPLICA, SENTINEL = "sharegroups", "sharegroups-replica", "sharegroups-sentinel"
+#: Users of Sentinels that the page lists: of programs that ask them, and of the other Sentinels.
+OF_SENTINELS, PEER = "sharegroups-asker", "sharegroups-peer"
 
 
 def documented_users() -> dict[str, list[str]]:
     """Return the rules of each user of the store that the page lists, without `on` and the password."""
-    return {user: rules for user, rules in _documented().items() if user != OF_SENTINELS}
+    return {user: rules for user, rules in _documented().items() if user not in {OF_SENTINELS, PEER}}
 
 
-def sentinel_rules() -> list[str]:
-    """Return the rules of the user that the page lists for Sentinels."""
-    return _documented()[OF_SENTINELS]
+def sentinel_rules(user: str = OF_SENTINELS) -> list[str]:
+    """Return the rules of a user that the page lists for Sentinels."""
+    return _documented()[user]
 
 
 def _documented() -> dict[str, list[str]]:

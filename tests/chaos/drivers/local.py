@@ -137,12 +137,16 @@ class LocalDeployment:
         for name in [name for role in SERVICES for name in self.names(role)]:
             self._nodes[name] = self._service_child(name)
         self._start_stores()
-        stores.make_cluster(self._url(MASTER), self.topology.store_replicas)
+        stores.make_cluster(self._url(MASTER), self.topology.store_replicas, self._store_access())
         services = [self._nodes[name] for role in SERVICES for name in self.names(role)]
         for service in services:
             service.launch()
         for service in services:
             _wait_served(service)
+
+    def _store_access(self) -> Mapping[str, str]:
+        """Return the settings by which the store is reached, besides its URL."""
+        return {}
 
     def _start_stores(self) -> None:
         replicas, sentinels = self.names(REPLICA), self.names(SENTINEL)

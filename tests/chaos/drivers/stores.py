@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -121,9 +121,9 @@ def answer_of(address: Address, *words: str) -> str:
     return answer.decode() if isinstance(answer, bytes) else str(answer)
 
 
-def make_cluster(url: str, replicas: int) -> None:
-    """Create a cluster in a new store, as `sharegroups init` does."""
-    settings = load_settings({STORE_URL.name: url, STORE_REPLICAS.name: str(replicas)})
+def make_cluster(url: str, replicas: int, access: Mapping[str, str]) -> None:
+    """Create a cluster in a new store, as `sharegroups init` does. `access`: the settings by which it is reached."""
+    settings = load_settings({STORE_URL.name: url, STORE_REPLICAS.name: str(replicas), **access})
     asyncio.run(init_cluster(settings))
 
 

@@ -12,6 +12,7 @@ from tests.chaos.stores import plays
 from tests.chaos.stores.cells import ROWS
 from tests.chaos.stores.cluster import ClusterStore
 from tests.chaos.stores.deployment import MakeStore
+from tests.chaos.stores.secured import SecuredSentinelStore
 from tests.chaos.stores.sentinel import SentinelStore
 from tests.chaos.stores.single import SingleServer
 from tests.chaos.stores.trial import StoreTrial
@@ -76,6 +77,7 @@ SHAPES: Final = (
     Shape("sentinel-1", SentinelStore, 1, _SENTINEL),
     Shape("sentinel-2", SentinelStore, 2, (*_SENTINEL, plays.one_lagging_replica)),
     Shape("sentinel-3", SentinelStore, 3, (*_SENTINEL, plays.one_lagging_replica)),
+    Shape("sentinel-secured", SecuredSentinelStore, 2, (plays.master_killed, plays.hand_over, plays.forced_fail_over)),
     Shape("cluster-1", ClusterStore, 1, (*_REPLICATED, plays.slot_moved)),
     Shape("cluster-2", ClusterStore, 2, (*_REPLICATED, plays.slot_moved)),
 )
@@ -101,6 +103,7 @@ BY_DEFAULT: Final[Mapping[str, tuple[Play, ...]]] = {
         plays.master_hidden,
         plays.forced_fail_over,
     ),
+    "sentinel-secured": (plays.master_killed,),
     "cluster-2": (plays.slot_moved, plays.lagging_replicas, plays.master_cut_off, plays.store_lost_and_back),
 }
 

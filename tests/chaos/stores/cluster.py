@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -35,6 +36,11 @@ class ClusterStore:
             for name in names
         ]
         self._ids: dict[str, str] = {}
+
+    @property
+    def access(self) -> Mapping[str, str]:
+        """The settings by which services reach it, besides `store.url`."""
+        return {}
 
     @property
     def url(self) -> str:

@@ -53,10 +53,14 @@ class StoreDeployment(LocalDeployment):
         self._settings |= {
             "store.replicas": str(store.replicas),
             "store.fsync.always": str(store.fsync_always).lower(),
+            **store.access,
         }
 
     def _start_stores(self) -> None:
         self.store.start()
+
+    def _store_access(self) -> Mapping[str, str]:
+        return self.store.access
 
     def _store_names(self) -> list[str]:
         return []  # the base class starts none

@@ -50,11 +50,16 @@ class ValkeyNode:
         self.log = folder / f"{name}.log"
         data = folder / name
         data.mkdir()
-        path = data / "valkey.conf"
+        path = self._configuration = data / "valkey.conf"
         general = [f"port {self.port}", f"bind {HOST}", f"dir {data}", f"logfile {self.log}"]
         path.write_text("\n".join([*general, *lines]) + "\n")
         errors = folder / f"{name}.err"
         self._child = WatchedChild(name, [], [get_binary_path(), str(path), *words], errors, run.environment)
+
+    def configure(self, *lines: str) -> None:
+        """Add lines to its configuration, before its first start."""
+        with self._configuration.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
 
     @property
     def address(self) -> str:

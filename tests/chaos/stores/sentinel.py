@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,23 +33,37 @@ class SentinelStore:
     def __init__(self, run: Run, folder: Path, replicas: int = 2, sentinels: int = 3, fsync: str = "everysec") -> None:
         self.replicas = replicas
         names = [f"store-{number}" for number in range(1 + replicas)]
-        first = ValkeyNode(run, folder, names[0], server_lines(names[0], names, fsync))
-        follow = f"replicaof {HOST} {first.port}"
-        others = [ValkeyNode(run, folder, name, [*server_lines(name, names, fsync), follow]) for name in names[1:]]
-        self.nodes = [first, *others]
+        self.nodes = [ValkeyNode(run, folder, name, self._server_lines(name, names, fsync)) for name in names]
+        for node in self.nodes[1:]:
+            node.configure(f"replicaof {HOST} {self.port_of(self.nodes[0])}")
         watch = [
-            f"user {CLIENT_USER} on >{PASSWORD} ~* &* +@all",
-            f"sentinel monitor {SERVICE} {HOST} {first.port} {sentinels // 2 + 1}",
+            f"sentinel monitor {SERVICE} {HOST} {self.port_of(self.nodes[0])} {sentinels // 2 + 1}",
             f"sentinel auth-user {SERVICE} {SENTINEL_USER}",
             f"sentinel auth-pass {SERVICE} {PASSWORD}",
             f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}",
             f"sentinel failover-timeout {SERVICE} 6000",
             f"sentinel parallel-syncs {SERVICE} {replicas}",
             "protected-mode no",
+            *self._sentinel_lines(),
         ]
         self.sentinels = [
             ValkeyNode(run, folder, f"sentinel-{number}", watch, "--sentinel") for number in range(sentinels)
         ]
+
+    def _server_lines(self, name: str, names: Sequence[str], fsync: str) -> list[str]:
+        return server_lines(name, names, fsync)
+
+    def _sentinel_lines(self) -> list[str]:
+        return [f"user {CLIENT_USER} on >{PASSWORD} ~* &* +@all"]
+
+    def port_of(self, node: ValkeyNode) -> int:
+        """Return the port at which a node is reached, and which Sentinels name."""
+        return node.port
+
+    @property
+    def access(self) -> Mapping[str, str]:
+        """The settings by which services reach it, besides `store.url`."""
+        return {}
 
     @property
     def url(self) -> str:
@@ -79,7 +94,7 @@ class SentinelStore:
     def _named(self) -> ValkeyNode | None:
         """Return the master that the Sentinels name, if they agree."""
         ports = {int(sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)[1]) for sentinel in self.sentinels}
-        return next((node for node in self.nodes if {node.port} == ports), None)
+        return next((node for node in self.nodes if {self.port_of(node)} == ports), None)
 
     def master_of(self, key: str) -> ValkeyNode:
         """Return the one master."""
@@ -126,7 +141,7 @@ class SentinelStore:
         def whole() -> bool:
             master = self._named()
             return master is not None and all(
-                node.is_master if node is master else _follows(node, master) for node in self.nodes
+                node.is_master if node is master else _follows(node, self.port_of(master)) for node in self.nodes
             )
 
         until(whole, "every server to follow the master")
@@ -151,6 +166,6 @@ class SentinelStore:
                 node.kill()
 
 
-def _follows(node: ValkeyNode, master: ValkeyNode) -> bool:
+def _follows(node: ValkeyNode, port: int) -> bool:
     info = node.info()
-    return bool(info["role"] == "slave" and info["master_port"] == master.port and info["master_link_status"] == "up")
+    return bool(info["role"] == "slave" and info["master_port"] == port and info["master_link_status"] == "up")

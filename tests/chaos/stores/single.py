@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.chaos.drivers.runs import Run
@@ -17,6 +18,11 @@ class SingleServer:
         self.fsync_always = fsync == "always"
         self._node = ValkeyNode(run, folder, "store-0", server_lines("store-0", ["store-0"], fsync))
         self.nodes = [self._node]
+
+    @property
+    def access(self) -> Mapping[str, str]:
+        """The settings by which services reach it, besides `store.url`."""
+        return {}
 
     @property
     def url(self) -> str:

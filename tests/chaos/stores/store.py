@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tests.chaos.stores.node import ValkeyNode
@@ -14,6 +14,10 @@ class StoreUnderTest(Protocol):
     @property
     def url(self) -> str:
         """`store.url` of the services."""
+
+    @property
+    def access(self) -> Mapping[str, str]:
+        """The settings by which the services reach it, besides `store.url`; paths of files, and no password."""
 
     @property
     def replicas(self) -> int:
