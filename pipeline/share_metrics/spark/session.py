@@ -20,7 +20,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from share_metrics.causes import cause
-from share_metrics.java import SparkStartError, java_home
+from share_metrics.java import SparkStartError, is_submitted, java_home
 from share_metrics.spark.source import RedisStreams
 
 #: Where Spark runs by default.
@@ -33,8 +33,6 @@ _MASTERS: Final = re.compile(r"local(?:\[(?:\d+|\*)(?:,\d+)?\])?|local-cluster\[
 _STANDALONE: Final = "spark://"
 #: How long, in seconds, a standalone master may take to accept a connection.
 _MASTER_ANSWER_S: Final = 5.0
-#: The variable in which spark-submit passes the port of its Java process to the program that it starts.
-_GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"
 #: The Java option that silences Spark's logs, except for what `spark.log.level` asks for.
 QUIET: Final = f'"-Dlog4j2.configurationFile={Path(__file__).with_name("log4j2.properties")}"'
 _SETTINGS: Final = {
@@ -108,11 +106,6 @@ def _before_java(master: str, given: Mapping[str, str]) -> None:
     os.environ["PYSPARK_PYTHON"] = given.get(_PYTHON, sys.executable)
     if is_local(master):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-
-
-def is_submitted() -> bool:
-    """Return whether spark-submit has started this program. Its Java process starts before Python."""
-    return _GATEWAY_PORT in os.environ
 
 
 def submitted_conf() -> dict[str, str]:

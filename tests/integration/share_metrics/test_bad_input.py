@@ -177,7 +177,8 @@ def test_a_report_of_files_that_spark_cannot_read_ends_with_one_line(spark: Spar
     hour = tmp_path / "raw" / "share_state" / "batch=00000000" / "dt=1970-01-01" / "hour=00"
     hour.mkdir(parents=True)
     (hour / "part-0.zstd.parquet").write_bytes(b"half a file")
-    reported = CliRunner().invoke(metrics, ["report", "--data", str(tmp_path), "--out", str(tmp_path / "report.html")])
+    words = ["report", "--data", str(tmp_path), "--out", str(tmp_path / "report.html")]
+    reported = CliRunner().invoke(metrics, [*words, "--engine", "spark"])
     assert reported.exit_code == 1
     assert "Traceback" not in reported.output
     last = reported.output.splitlines()[-1]

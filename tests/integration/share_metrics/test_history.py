@@ -390,8 +390,8 @@ def test_a_report_keeps_windows_too_if_asked_to(ran: Ran, monkeypatch: pytest.Mo
     """Other tests show that the windows are correct; this one shows that the command writes them, and then the page."""
     kept: list[Path] = []
     monkeypatch.setattr(job, "write_tables", lambda spark, data: kept.append(data))
-    monkeypatch.setattr(job, "collect", lambda *reported: Report("", "", 60, ()))
-    words = ["report", "--data", str(ran.data), "--out", str(tmp_path / "report.html")]
+    monkeypatch.setattr(job, "collect", lambda *reported: Report("2026-11-22 08:00", "2026-11-22 09:00", 60, ()))
+    words = ["report", "--engine", "spark", "--data", str(ran.data), "--out", str(tmp_path / "report.html")]
     for more, expected in ((["--tables"], [ran.data]), ([], [])):
         assert CliRunner().invoke(metrics, [*words, *more]).exit_code == 0
         assert kept == expected

@@ -24,7 +24,7 @@ def story() -> Story:
 
 
 #: The maximum number of Spark jobs for a page with every finding, in a session without adaptive plans.
-JOBS_MAX: Final = 24
+JOBS_MAX: Final = 6
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_a_page_takes_few_jobs(report: Report, jobs: list[int]) -> None:
     """Each job has to be planned and its tasks started, which is most of the time that a page with few rows takes."""
     for found in (report.stalls, report.poison, report.gaps):
         assert found, "a page without findings takes fewer"
-    assert 10 < jobs[0] <= JOBS_MAX, jobs
+    assert 0 < jobs[0] <= JOBS_MAX, jobs
 
 
 @pytest.mark.rule("PM-90")

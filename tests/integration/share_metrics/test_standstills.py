@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
-from importlib import import_module
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +17,7 @@ from share_metrics.ingest.log_samples import COLUMNS
 from share_metrics.metrics import fill_windows, known_ends, progress, stalls, with_log_ends
 from share_metrics.metrics.stalls import deletions
 from share_metrics.reader import EntryId, Gap
-from share_metrics.report import Known, Logs, Report, collect, render, totals
+from share_metrics.report import Known, Logs, Report, assembled, collect, figures, render, totals
 from tests.support.pipeline_entries import KEY, STREAM, TOPIC, snapshot, update
 
 from .frames import BASE_S, groups, rows_of, states
@@ -287,9 +286,9 @@ def test_a_deleted_share_partition_does_not_stand_still(spark: SparkSession) -> 
 
 @pytest.mark.rule("PM-37", "PM-61", "PM-64")
 def test_what_a_page_has_no_room_for_counts_all_the_same(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    collecting = import_module("share_metrics.report.collect")
-    assert collecting.ROWS_MAX == 200
-    monkeypatch.setattr(collecting, "ROWS_MAX", 3)
+    for holding in (figures, assembled):
+        assert holding.ROWS_MAX == 200
+        monkeypatch.setattr(holding, "ROWS_MAX", 3)
     abandoned = [SharePartitionKey(f"a{number}", TOPIC, 0) for number in range(4)]
     poisoned = [StateBatch(offset, offset, 0, 4) for offset in range(5)]
     rows: list[tuple[int, ShareRecord] | Gap] = [

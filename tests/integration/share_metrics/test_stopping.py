@@ -81,7 +81,8 @@ def test_a_replay_that_waits_for_its_store_ends_at_once(number: signal.Signals) 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_report_ends_amid_the_start_of_spark(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "raw" / "share_state" / "batch=00000000").mkdir(parents=True)
-    with started("report", "--data", str(tmp_path), "--out", str(tmp_path / "report.html")) as process:
+    words = ["report", "--engine", "spark", "--data", str(tmp_path), "--out", str(tmp_path / "report.html")]
+    with started(*words) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "Starting Spark …\n"
         process.send_signal(number)

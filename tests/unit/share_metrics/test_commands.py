@@ -107,7 +107,9 @@ def test_a_report_that_spark_fails_ends_with_one_line(
         raise error
 
     monkeypatch.setattr(job, "collected", fail)
-    result = CliRunner().invoke(metrics, ["report", "--data", str(tmp_path), "--out", str(tmp_path / "report.html")])
+    result = CliRunner().invoke(
+        metrics, ["report", "--engine", "spark", "--data", str(tmp_path), "--out", str(tmp_path / "report.html")]
+    )
     assert result.exit_code == 1
     assert result.output.startswith("Error: ")
     assert words in result.output
@@ -116,8 +118,8 @@ def test_a_report_that_spark_fails_ends_with_one_line(
 
 @pytest.mark.rule("PM-39")
 def test_a_page_that_cannot_be_written_ends_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "collected", lambda *_: Report("2026-12-01 08:00", "2026-12-01 09:00", 60, ()))
-    result = CliRunner().invoke(metrics, ["report", "--data", "data", "--out", "/dev/full"])
+    monkeypatch.setattr(job, "collected", lambda *_: Report("2026-11-22 08:00", "2026-11-22 09:00", 60, ()))
+    result = CliRunner().invoke(metrics, ["report", "--engine", "spark", "--data", "data", "--out", "/dev/full"])
     assert result.exit_code == 1
     assert (
         result.output == "Error: /dev/full cannot be written: No space left on device; give another file with --out\n"

@@ -104,14 +104,14 @@ class Opened:
         self.data = data
         self.large: set[str] = set()
         self.light: set[str] = set()
-        read = kept_rows._read
+        read = kept_rows.read_table
 
         def noted(files: Sequence[Any], kind: Kind, columns: Any, wanted: Any) -> Any:
             names = {"/".join(Path(file).parts[-4:-1:2]) for file in files}
             (self.large if "state_batches" in columns else self.light).update(names)
             return read(files, kind, columns, wanted)
 
-        monkeypatch.setattr(kept_rows, "_read", noted)
+        monkeypatch.setattr(kept_rows, "read_table", noted)
 
     def by(self, moment: Moment) -> tuple[set[str], set[str]]:
         """The files that a read-back opens: those read for keys and times, and those read for state batches."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from share_metrics.report.collect import skew_rows
+from share_metrics.report.sums import skew_rows
 
 
 def _stream(name: str, records: int) -> dict[str, object]:

@@ -8,11 +8,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from share_metrics.report.collect import ends_by_group
-from share_metrics.report.lines import marks_of
 from share_metrics.report.model import MARKS_MAX, Before, Ends, Event, Mark, PartitionLine
 from share_metrics.report.page import render
+from share_metrics.report.partition_lines import marks_of
 from share_metrics.report.style import NARROW, STYLE
+from share_metrics.report.sums import ends_by_group
 
 from .test_page import line, report
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from share_metrics.ingest.writing import Source
-from share_metrics.java import SparkStartError
+from share_metrics.java import SparkStartError, is_submitted
 from share_metrics.reader import Kind
 from share_metrics.spark.options import read_options
-from share_metrics.spark.session import check_submitted, defaults, is_local, is_submitted
+from share_metrics.spark.session import check_submitted, defaults, is_local
 
 REPORTED = {"spark.master": "spark://h:7077", "spark.app.name": "night"}
 
