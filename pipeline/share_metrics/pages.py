@@ -52,7 +52,7 @@ class Asked(NamedTuple):
 
 
 def engine_for(data: Path, times: Times) -> Engine:
-    """What makes a page of `data` when nobody has said what: Spark if there are many rows, or if they are in another
+    """What makes a page of `data` unless an option names it: Spark if there are many rows, or if they are in another
     file system.
 
     Counts rows by the footers of files, whose names show their hours. Raises FolderError if they cannot be read.

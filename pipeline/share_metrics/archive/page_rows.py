@@ -7,7 +7,7 @@ older hours only a few columns are read first, to find the files with the last s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -91,7 +91,7 @@ class PageFiles:
     def states(self) -> Iterator[Any]:
         """The rows of kind `share_state`: tables of whole streams, in the order that `measured` needs."""
         edges = self._edges(Kind.SHARE_STATE)
-        pieces = [*self._recent, *self._needed()]
+        pieces = [*self._recent, *self._needed(edges)]
         for streams in self._parts(pieces):
             wanted = None if streams is None else pc.field("stream").isin(streams)
             rows = read_table(_paths(pieces), Kind.SHARE_STATE, _STATE_COLUMNS, wanted)
@@ -114,18 +114,18 @@ class PageFiles:
         ended = _first_ids(rows.filter(pc.greater_equal(rows["ts"], pa.scalar(self.end, rows["ts"].type))))
         return {name: (at, ended.get(name, _NO_ID)) for name, at in reached.items()}
 
-    def _needed(self) -> list[Piece]:
-        """The older files with the last snapshots of share-partitions and the records after them."""
+    def _needed(self, edges: Mapping[str, tuple[Id, Id]]) -> list[Piece]:
+        """The older files with the last snapshots of share-partitions and the records after them, and those with rows
+        that an owner whose clock was slow has written in the page's time."""
         closed: set[tuple[Any, ...]] = set()
         needed: list[Piece] = []
         for span in self._old:
             begun: set[tuple[Any, ...]] = set()
             for piece in span:
-                rows = read_table(
-                    [piece.path], Kind.SHARE_STATE, (*KEY, "record_type"), pc.field("group_id").is_valid()
-                )
+                rows = read_table([piece.path], Kind.SHARE_STATE, ("stream", "epoch", "seq", *KEY, "record_type"), None)
                 kinds = rows.group_by([*KEY, "record_type"]).aggregate([]).to_pylist()
-                if not {_key_of(row) for row in kinds} <= closed:
+                there = {_key_of(row) for row in kinds if row["group_id"] is not None}
+                if not there <= closed or _from_begin(rows, edges).any():
                     needed.append(piece)
                 begun |= {_key_of(row) for row in kinds if row["record_type"] == "snapshot"}
             closed |= begun
@@ -208,9 +208,9 @@ def _numbers(column: Any) -> Any:
     return np.asarray(pc.fill_null(column, -1))
 
 
-def _from(table: Any, ids: Iterable[Id]) -> Any:
+def _from(table: Any, ids: Sequence[Id]) -> Any:
     """Which rows have at least the id that belongs to their stream, given by the stream's place in its dictionary."""
-    epochs, seqs = (np.array(column, dtype=np.int64) for column in zip(*ids, strict=True))
+    epochs, seqs = (np.array([one[part] for one in ids], dtype=np.int64) for part in (0, 1))
     of = _codes(table["stream"])[0]
     epoch, seq = _numbers(table["epoch"]), _numbers(table["seq"])
     return (epoch > epochs[of]) | ((epoch == epochs[of]) & (seq >= seqs[of]))
@@ -223,23 +223,21 @@ def _codes(column: Any) -> tuple[Any, list[Any]]:
     return np.asarray(pc.fill_null(coded.indices, len(coded.dictionary))), coded.dictionary.to_pylist()
 
 
-def _before(table: Any, edges: dict[str, tuple[Id, Id]]) -> Any:
+def _from_begin(table: Any, edges: Mapping[str, tuple[Id, Id]]) -> Any:
+    """Mark the rows from where their stream reached the begin on."""
+    return _from(table, [edges.get(name, (_NO_ID, _NO_ID))[0] for name in _codes(table["stream"])[1]])
+
+
+def _before(table: Any, edges: Mapping[str, tuple[Id, Id]]) -> Any:
     """Mark the rows before the end, and those without a time."""
-    streams = _codes(table["stream"])[1]
-    if not streams:
-        return np.zeros(0, dtype=bool)
-    ended = _from(table, [edges.get(name, (_NO_ID, _NO_ID))[1] for name in streams])
+    ended = _from(table, [edges.get(name, (_NO_ID, _NO_ID))[1] for name in _codes(table["stream"])[1]])
     return ~ended | np.asarray(table["ts"].is_null())
 
 
-def _standing(table: Any, edges: dict[str, tuple[Id, Id]]) -> Any:
+def _standing(table: Any, edges: Mapping[str, tuple[Id, Id]]) -> Any:
     """The rows before the end that are needed from the begin on: see `metrics.common.since`."""
     table = table.filter(pa.array(_before(table, edges)))
-    streams = _codes(table["stream"])[1]
-    if not streams:
-        return table
-    late = _from(table, [edges.get(name, (_NO_ID, _NO_ID))[0] for name in streams])
-    late |= np.asarray(table["ts"].is_null())
+    late = _from_begin(table, edges) | np.asarray(table["ts"].is_null())
     if late.all():
         return table
     old = np.flatnonzero(~late & np.asarray(pc.is_valid(table["group_id"])))

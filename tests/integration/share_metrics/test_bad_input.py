@@ -70,10 +70,8 @@ def test_without_a_java_that_will_do_one_line_says_so(
     for name, value in (runtime(tmp_path / "java", banner) if banner else {}).items():
         monkeypatch.setenv(name, value)
     (tmp_path / "raw" / "share_state" / "batch=00000000").mkdir(parents=True)
-    for result in (
-        ingest(world, tmp_path / "data"),
-        CliRunner().invoke(metrics, ["report", "--data", str(tmp_path), "--out", str(tmp_path / "report.html")]),
-    ):
+    report_words = ["report", "--engine", "spark", "--data", str(tmp_path), "--out", str(tmp_path / "report.html")]
+    for result in (ingest(world, tmp_path / "data"), CliRunner().invoke(metrics, report_words)):
         assert result.exit_code == 1
         assert result.output.splitlines()[-1].endswith(words)
         assert "Traceback" not in result.output

@@ -158,3 +158,12 @@ def test_the_newest_row_and_what_leaders_have_seen_of_logs(tmp_path: Path) -> No
     assert newest_time(tmp_path) == at(1)
     topic = topic_id_text(TOPIC)
     assert watermarks(tmp_path) == {(topic, 0): 50, (topic, 2): 0}
+
+
+@pytest.mark.rule("PM-7", "PM-111")
+def test_rows_of_an_owner_whose_clock_is_slow_are_read_with_those_around_them(tmp_path: Path) -> None:
+    """They are in files of older hours, in two batches, and the newer one has a snapshot of the same share-partition."""
+    keep(tmp_path, Kind.SHARE_STATE, [row(STREAM, 1, 10 * HOUR_S, snapshot(0)), row(STREAM, 2, 3, update(5))], 0)
+    keep(tmp_path, Kind.SHARE_STATE, [row(STREAM, 3, 4, snapshot(7))], 1)
+    (table,) = PageFiles(tmp_path, at(9), at(11)).states()
+    assert table["seq"].to_pylist() == [1, 2, 3]

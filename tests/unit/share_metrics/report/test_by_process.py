@@ -129,7 +129,7 @@ def test_delayed_records_are_not_due(tmp_path: Path) -> None:
     assert [row["still_s"] for row in found.stalls] == [540, 480, 420, 360, 300]
 
 
-@pytest.mark.rule("PM-37", "PM-61", "PM-111")
+@pytest.mark.rule("PM-37", "PM-61", "PM-111", "PM-113")
 def test_what_a_page_has_no_room_for_counts_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for holding in (figures, assembled):
         monkeypatch.setattr(holding, "ROWS_MAX", 3)
@@ -147,7 +147,7 @@ def test_what_a_page_has_no_room_for_counts_all_the_same(tmp_path: Path, monkeyp
     assert [bool(line.points) for line in found.partitions] == [True] * SHOWN_MAX + [False] * 5
 
 
-@pytest.mark.rule("PM-37", "PM-111")
+@pytest.mark.rule("PM-37", "PM-111", "PM-113")
 def test_equal_rows_give_equal_bytes_whatever_the_batches_and_the_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
