@@ -18,12 +18,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from share_metrics.ingest.job import Cluster, collected
-from share_metrics.ingest.log_samples import samples
 from share_metrics.ingest.read_up_to import read_up_to
-from share_metrics.ingest.writing import KINDS, stored
 from share_metrics.metrics import lag as lag_metric
 from share_metrics.replay.time_travel import replayed
-from share_metrics.report import Known, Logs, Report, collect, render, totals
+from share_metrics.report import Known, Report, by_process, filled_windows, render, totals
+from share_metrics.report.by_process import collect_here
 from share_metrics.report.model import PartitionLine
 from share_metrics.views import register_history
 
@@ -111,10 +110,12 @@ def test_each_point_of_a_chart_is_the_lag_of_its_window_also_of_the_outage(seen:
 
 
 @pytest.mark.rule("PM-42", "PM-95")
-def test_without_the_times_of_batches_what_is_old_is_a_lower_bound_or_unknown(spark: SparkSession, seen: Seen) -> None:
-    states, groups = (stored(spark, seen.play.data, kind) for kind in KINDS)
-    logs = Logs(samples(spark, seen.play.data))
-    found = lines(collect(states, groups, seen.play.began, seen.end, 1, logs, Known(seen.until)))
+def test_without_the_times_of_batches_what_is_old_is_a_lower_bound_or_unknown(
+    seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(by_process, "visible", lambda *_: [])  # no batches of logs were ingested
+    monkeypatch.setattr(filled_windows, "FRESH_S", FRESH_S)
+    found = lines(collect_here(seen.play.data, seen.play.began, seen.end, 1, Known(seen.until)))
     (_, outage_begins), (outage_ends, _), _ = seen.play.ingested
     marked = 0
     for group in KNOWN:

@@ -162,7 +162,7 @@ def test_the_newest_row_and_what_leaders_have_seen_of_logs(tmp_path: Path) -> No
 
 @pytest.mark.rule("PM-7", "PM-111")
 def test_rows_of_an_owner_whose_clock_is_slow_are_read_with_those_around_them(tmp_path: Path) -> None:
-    """They are in files of older hours, in two batches, and the newer one has a snapshot of the same share-partition."""
+    """They are in files of older hours, in two batches; the newer one has a snapshot of the same one."""
     keep(tmp_path, Kind.SHARE_STATE, [row(STREAM, 1, 10 * HOUR_S, snapshot(0)), row(STREAM, 2, 3, update(5))], 0)
     keep(tmp_path, Kind.SHARE_STATE, [row(STREAM, 3, 4, snapshot(7))], 1)
     (table,) = PageFiles(tmp_path, at(9), at(11)).states()
