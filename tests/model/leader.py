@@ -278,7 +278,7 @@ class Leader(Writing):
             if only is not None and only.get(offset) != record.count:
                 continue
             asked.offsets.add(offset)
-            asked.reported.released += 1
+            asked.reported.given_back += 1
             if offset < self.records.start:
                 record.goal = ARCHIVED
                 continue

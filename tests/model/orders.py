@@ -22,6 +22,7 @@ class Reported:
     rejected: int = 0
     timed_out: int = 0
     limited: int = 0
+    given_back: int = 0
 
     def add(self, other: Reported) -> None:
         """Add the counts and causes of `other`."""
@@ -31,11 +32,12 @@ class Reported:
         self.rejected += other.rejected
         self.timed_out += other.timed_out
         self.limited += other.limited
+        self.given_back += other.given_back
 
     @property
     def counters(self) -> tuple[int, ...]:
         """Return the counters in the order of a write."""
-        return self.accepted, self.released, self.rejected, self.timed_out, self.limited
+        return self.accepted, self.released, self.rejected, self.timed_out, self.limited, self.given_back
 
 
 @dataclass(slots=True)

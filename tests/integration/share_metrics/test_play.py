@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from share_metrics.ingest.job import Cluster, collected
 from share_metrics.ingest.read_up_to import read_up_to
 from share_metrics.metrics import lag as lag_metric
+from share_metrics.pages import collected_here
 from share_metrics.replay.time_travel import replayed
 from share_metrics.report import Known, Report, by_process, filled_windows, render, totals
 from share_metrics.report.by_process import collect_here
@@ -134,6 +135,12 @@ def test_without_the_times_of_batches_what_is_old_is_a_lower_bound_or_unknown(
     assert marked > len(KNOWN), "no sample was taken in the outage"
     for group in KNOWN:
         assert (found[group].lag, found[group].lag_least) == (now_exactly(seen, group), False)
+
+
+@pytest.mark.rule("PM-111", "PM-113")
+def test_the_page_made_without_spark_is_the_same(seen: Seen) -> None:
+    here = collected_here(seen.play.data, (seen.play.began, seen.end), 1, print)
+    assert render(here) == render(seen.page)
 
 
 @pytest.mark.rule("PM-98", "PM-99")

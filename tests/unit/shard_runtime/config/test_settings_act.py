@@ -37,7 +37,20 @@ def read_by_services() -> set[str]:
                 found.add(node.attr)
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 found.add(node.id)
-    return found
+    return found | read_of_the_store()
+
+
+def read_of_the_store() -> set[str]:
+    """Return the names that functions of `store_settings` use, and those in its private tuples that they use."""
+    tree = ast.parse(Path(store_settings.__file__).read_text(encoding="utf-8"))
+    tuples = {
+        node.target.id: {one.id for one in node.value.elts if isinstance(one, ast.Name)}
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and isinstance(node.value, ast.Tuple)
+    }
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    found = {one.id for node in functions for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return found.union(*(tuples[name] for name in found & tuples.keys() if name.startswith("_")))
 
 
 def test_each_setting_is_read_somewhere_or_can_only_be_left_at_its_default() -> None:
