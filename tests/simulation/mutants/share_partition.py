@@ -27,7 +27,7 @@ _PLANTED: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str], ...]] = (
         "no fetch is woken when written dead letters make room for new records",
         ("PL-214", "PL-915"),
         f"{_CORE}.write_results",
-        "        state.wake = True  # records that wait for their dead letters free up room (PL-915)\n",
+        "    state.wake = True  # records that wait for their dead letters free up room (PL-915)\n",
         "",
     ),
     (
