@@ -39,11 +39,10 @@ from share_metrics.metrics.newest import topic_names
 from share_metrics.questions import QUESTIONS
 from share_metrics.reader import Kind
 from share_metrics.reader.schemas import WRITE_COUNTS
+from share_metrics.report.periods import READ_BACK
 
 #: How long before their end the views start by default.
 SPAN: Final = timedelta(hours=1)
-#: All rows from this long before the start on are read; older rows only if they give the state at that time (PM-32).
-_READ_BACK: Final = timedelta(hours=1)
 _COUNTS: Final = {
     **{count.summed: count.shown for count in WRITE_COUNTS.values()},
     "redelivered_lb": "redelivered_lb",
@@ -106,7 +105,7 @@ def register_history(
     at = at or read_up_to(data, now) or _after_newest(states, groups)
     times = Times(begin or at - SPAN, at, now, window_s)
     batches = stored(spark, data, Kind.LOG_META) if visible(data, Kind.LOG_META) else None
-    ends = samples(spark, data, times.begin - _READ_BACK, at + timedelta(microseconds=1))
+    ends = samples(spark, data, times.begin - READ_BACK, at + timedelta(microseconds=1))
     return register_views(Rows(states, groups, ends, batches), times)
 
 
@@ -129,9 +128,9 @@ def register_views(rows: Rows, times: Times | None = None) -> Times:
 def _tables(rows: Rows, times: Times) -> dict[str, DataFrame]:
     """The tables that the views read, by name."""
     (begin, end), window_s = times.edges, times.window_s
-    states = since(until(rows.states, F.lit(times.at)), F.lit(begin - _READ_BACK)).localCheckpoint()
+    states = since(until(rows.states, F.lit(times.at)), F.lit(begin - READ_BACK)).localCheckpoint()
     groups = until(rows.groups, F.lit(times.at)).localCheckpoint()
-    ends = known_ends(rows.log_ends, rows.log_meta, window_s, times.at, begin - _READ_BACK)
+    ends = known_ends(rows.log_ends, rows.log_meta, window_s, times.at, begin - READ_BACK)
     if ends.marks is not None:
         ends = ends._replace(marks=ends.marks.localCheckpoint())
     topics = topic_names(groups).localCheckpoint()

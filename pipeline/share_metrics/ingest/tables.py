@@ -40,9 +40,8 @@ from share_metrics.metrics import (
 from share_metrics.metrics.common import KEY, since
 from share_metrics.metrics.stalls import deletions
 from share_metrics.reader import Kind
+from share_metrics.report.periods import READ_BACK
 
-#: All rows from this long before an hour on are read; older rows only if they give the state at that time (PM-32).
-READ_BACK: Final = timedelta(hours=1)
 WINDOWS: Final = {"1m": 60, "1h": 3_600}
 #: What the folders of windows are called before their size. The files have a column `window`, so a reader that takes
 #: columns from the names of folders would find two of them in folders of that name, which earlier builds wrote.

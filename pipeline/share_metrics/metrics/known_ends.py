@@ -127,15 +127,7 @@ def _appended(
             "next_window": F.lead("window").over(order),
         }
     )
-    if samples is not None:
-        ends = samples.select(*LOG, F.col("high_watermark").alias("sampled"), "sampled_at")
-        read_to = found.select(*LOG, "read_to").distinct()
-        complete = read_to.join(ends, [*LOG]).where("sampled <= read_to")
-        found = found.join(complete.groupBy(*LOG).agg(F.max("sampled_at").alias("complete")), [*LOG], "left")
-    else:
-        found = found.withColumn("complete", F.lit(None).cast("timestamp"))
-    if until is not None:
-        found = found.withColumn("complete", F.when(F.col("late"), F.lit(until)).otherwise(F.col("complete")))
+    found = _with_complete(found, samples, until)
     last = F.col("next_window").isNull()
     exact = F.when(last, F.greatest("at", "complete")).when(F.col("next_low") <= F.col("top"), F.col("next_window"))
     each = found.select(
@@ -149,3 +141,17 @@ def _appended(
         F.struct(F.lit(0).alias("log_end"), F.col("until").alias("exact_until")).cast(APPENDED).alias("appended"),
     )  # fmt: skip
     return each.unionByName(first)
+
+
+def _with_complete(found: DataFrame, samples: DataFrame | None, until: datetime | None) -> DataFrame:
+    """The rows with `complete`: the time up to which all batches of the log were read; null if that is not known."""
+    if samples is not None:
+        ends = samples.select(*LOG, F.col("high_watermark").alias("sampled"), "sampled_at")
+        read_to = found.select(*LOG, "read_to").distinct()
+        complete = read_to.join(ends, [*LOG]).where("sampled <= read_to")
+        found = found.join(complete.groupBy(*LOG).agg(F.max("sampled_at").alias("complete")), [*LOG], "left")
+    else:
+        found = found.withColumn("complete", F.lit(None).cast("timestamp"))
+    if until is None:
+        return found
+    return found.withColumn("complete", F.when(F.col("late"), F.lit(until)).otherwise(F.col("complete")))

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
 from share_metrics.metrics.common import KEY, at_least_0
 from share_metrics.metrics.known_ends import APPENDED, LOG, SAMPLE, LogEnds
-
-#: How long, in seconds, the end of a log counts as current after it was last seen: a default trigger, and what one
-#: takes on a busy machine.
-FRESH_S: Final = 90
+from share_metrics.replay.progress_rows import FRESH_S
 
 
 def with_log_ends(windows: DataFrame, ends: LogEnds | None, window_s: int = 60) -> DataFrame:

@@ -204,13 +204,4 @@ def _rows(key: Key, replay: Replay) -> Iterator[dict[str, Any]]:
         }
         yield named | {"tally": counts}
     for one in replay.poison():
-        suspect = {
-            "offset": one.offset,
-            "state": one.state,
-            "delivery_count": one.delivery_count,
-            "reason": str(one.reason),
-            "first_seen": one.first_seen_us,
-            "last_seen": one.last_seen_us,
-            "times_released": one.times_released,
-        }
-        yield named | {"suspect": suspect}
+        yield named | {"suspect": one.row()}

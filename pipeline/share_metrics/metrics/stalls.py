@@ -12,14 +12,13 @@ from pyspark.sql.window import WindowSpec
 from share_metrics.metrics.common import KEY, ORDER, timed, windowed
 from share_metrics.metrics.known_ends import LogEnds
 from share_metrics.metrics.lag import with_log_ends
+from share_metrics.replay.progress_rows import STALL_AFTER_S
 
 #: Counts that are 0 in a window without records; every other number is a gauge.
 COUNTS: Final = ("spso_delta", "finished_count", "writes", "updates", "snapshots", "cold_snapshots", "entries", "bytes")
 GAUGES: Final = ("spso", "done", "hwm", "speo", "in_flight_width", "state_epoch")
 #: The values that lag is computed from, however old.
 _OF_LAG: Final = ("done", "done_at", "hwm", "hwm_at")
-#: A share-partition with lag that finishes nothing for this long, s, is stalled.
-STALL_AFTER_S: Final = 300
 _CARRIED_S: Final = 3_600
 _RECORDS: Final = ("snapshot", "update", "tombstone")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kip932.ids import STATE_ACKNOWLEDGED, STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE, STATE_NAMES
 from kip932.state_batches import ARCHIVED_AT_LIMIT, ArchivedRange
@@ -45,6 +45,18 @@ class Poison(NamedTuple):
     def state(self) -> str:
         """The name of the delivery state."""
         return STATE_NAMES[self.delivery_state]
+
+    def row(self) -> dict[str, Any]:
+        """The columns of `metrics.poison_of`, without the share-partition's."""
+        return {
+            "offset": self.offset,
+            "state": self.state,
+            "delivery_count": self.delivery_count,
+            "reason": str(self.reason),
+            "first_seen": self.first_seen_us,
+            "last_seen": self.last_seen_us,
+            "times_released": self.times_released,
+        }
 
 
 class Suspects:

@@ -32,6 +32,11 @@ NULLABLE: Final = (
 )  # fmt: skip
 #: The newest values of the newest state. For `done` and `hwm` also the time at which they were written.
 NEWEST: Final = ("spso", "done", "hwm", "speo", "state_epoch")
+#: How long, in seconds, the end of a log counts as current after it was last seen: a default trigger, and what one
+#: takes on a busy machine (PM-42).
+FRESH_S: Final = 90
+#: How long, in seconds, a share-partition with members may finish nothing before it counts as stalled (PM-61).
+STALL_AFTER_S: Final = 300
 #: Null, in columns of numbers without a mask.
 _NONE: Final = np.iinfo(np.int64).min
 

@@ -17,11 +17,11 @@ from share_metrics.replay.columns import begins
 from share_metrics.replay.given_reasons import GivenReasons
 from share_metrics.replay.measuring import Measured, measured
 from share_metrics.replay.poison import POISON_MAX, Reason
-from share_metrics.replay.progress_rows import NULLABLE
+from share_metrics.replay.progress_rows import NULLABLE, STALL_AFTER_S
 from share_metrics.replay.replay import Replay
 from share_metrics.replay.write_columns import Key
 from share_metrics.report.filled_windows import Filled, Steps, anomalies_of, filled_windows, steps_of
-from share_metrics.report.model import BEHIND_S, MARKS_MAX, ROWS_MAX, SHOWN_MAX, Point
+from share_metrics.report.model import MARKS_MAX, ROWS_MAX, SHOWN_MAX, Point
 from share_metrics.report.partition_lines import BEFORE, KEY, SUMMED, archived, key_of, still_at_end
 from share_metrics.report.periods import Period, us_of
 from share_metrics.report.seen_ends import NONE, SeenEnds
@@ -172,19 +172,7 @@ class Figures:
             self.poison_least |= bool(near)
         self.counts["poison"] += count
         named = dict(zip(KEY, key, strict=True))
-        self.poison += [
-            {
-                **named,
-                "offset": one.offset,
-                "state": one.state,
-                "delivery_count": one.delivery_count,
-                "reason": str(one.reason),
-                "first_seen": one.first_seen_us,
-                "last_seen": one.last_seen_us,
-                "times_released": one.times_released,
-            }
-            for one in listed
-        ]
+        self.poison += [named | one.row() for one in listed]
         self._cut_long()
 
     def _reasons(self, key: Key, reasons: GivenReasons, period: Period) -> None:
@@ -338,8 +326,8 @@ def _standing(filled: Filled, live: tuple[Any, Any] | None) -> _Still:
         index = np.searchsorted(at_us, filled.window_us, side="right") - 1
         members = np.where(index >= 0, numbers[index], 1)
     lonely = members <= 0
-    stands = (due > 0) & (filled.finished == 0) & ((still_s >= BEHIND_S) | lonely)
-    return _Still(filled.window_us, still_s, filled.lag, filled.least, lonely).only(stands)
+    stalled = (due > 0) & (filled.finished == 0) & ((still_s >= STALL_AFTER_S) | lonely)
+    return _Still(filled.window_us, still_s, filled.lag, filled.least, lonely).only(stalled)
 
 
 def _episodes(still: _Still, window_us: int) -> Iterator[Row]:

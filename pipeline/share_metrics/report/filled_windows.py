@@ -14,13 +14,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from share_metrics.replay.columns import begins
-from share_metrics.replay.progress_rows import COUNTS, NEWEST, NULLABLE, Progress
+from share_metrics.replay.progress_rows import COUNTS, FRESH_S, NEWEST, NULLABLE, Progress
 from share_metrics.replay.replay import Tally
 from share_metrics.report.periods import Period, us_of
 from share_metrics.report.seen_ends import NONE, SeenAt, SeenEnds
 
-#: How long, in seconds, the end of a log counts as current after it was last seen.
-FRESH_S: Final = 90
 _SECOND_US: Final = 1_000_000
 
 

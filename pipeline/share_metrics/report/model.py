@@ -18,7 +18,7 @@ ROWS_MAX: Final = 200
 REASONS_MAX: Final = 20
 #: The maximum number of marks in a share-partition's charts; the newest are shown.
 MARKS_MAX: Final = 50
-#: How many unread seconds at the end of a page's time count as a finding; the same as STALL_AFTER_S.
+#: How many unread seconds at the end of a page's time count as a finding.
 BEHIND_S: Final = 300
 #: From this age on, s, a standstill, and unread time at the end of a page, are red instead of amber (PM-101).
 RED_S: Final = 900

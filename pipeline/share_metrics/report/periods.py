@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from share_metrics.report.model import BEHIND_S
+from share_metrics.replay.progress_rows import STALL_AFTER_S
 
 #: All rows from this long before the page's start on are read; older rows only if they give the state then (PM-32).
 READ_BACK: Final = timedelta(hours=1)
@@ -62,7 +62,7 @@ def whole_windows(begin: datetime, end: datetime, window_s: int) -> tuple[dateti
 def known_end_of(known_until: datetime, window_s: int) -> datetime:
     """The end of the windows that can be judged. A partly read window is included if the read part is long enough."""
     whole, part_s = divmod(known_until.timestamp(), window_s)
-    return datetime.fromtimestamp((whole + (part_s >= BEHIND_S)) * window_s, UTC)
+    return datetime.fromtimestamp((whole + (part_s >= STALL_AFTER_S)) * window_s, UTC)
 
 
 def us_of(at: datetime) -> int:

@@ -238,6 +238,7 @@ def test_views_are_the_ledger(spark: SparkSession, seen: Seen) -> None:
 
 @pytest.mark.rule("PM-39")
 def test_a_replay_of_any_time_is_the_ledger(seen: Seen) -> None:
+    """Shows `replay` from rows at a time, without its command line; of PM-39 not `ingest`, `report` and statuses."""
     random, ledger = Random(43), seen.play.ledger
     for group, topic in KNOWN.items():
         mine = [one for one in ledger.events if one.group == group]

@@ -35,6 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.rule("PM-3", "PM-111")
 def test_a_small_page_is_made_where_there_is_no_spark(data: Path, tmp_path: Path) -> None:
+    """Of PM-3 it does not show the default deployment."""
     out = tmp_path / "page.html"
     arguments = ["report", "--data", str(data), "--out", str(out), "--output", "json"]
     done = subprocess.run(

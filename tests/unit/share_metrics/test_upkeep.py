@@ -47,6 +47,7 @@ class Job:
 
 @pytest.mark.rule("PM-18")
 def test_a_job_that_goes_on_samples_at_each_trigger_whether_there_are_batches_or_not() -> None:
+    """Of PM-18 it shows when samples of `log_ends` are taken, not their columns and nothing of `log_meta`."""
     job = Job(trigger_s=60)
     job.upkeep.begin()
     assert job.did == ["sample"]
@@ -56,6 +57,7 @@ def test_a_job_that_goes_on_samples_at_each_trigger_whether_there_are_batches_or
 
 @pytest.mark.rule("PM-18", "PM-110")
 def test_a_clock_that_is_set_back_by_an_hour_delays_no_sample() -> None:
+    """Of PM-18 and PM-110 it shows when samples are taken, not what they have, nor by whose clock."""
     job = Job(trigger_s=60)
     job.upkeep.begin()
     found = [job.checked(seconds) for seconds in (30, -3_600, 59, 1)]
