@@ -25,6 +25,7 @@ from share_metrics.replay.time_travel import replayed
 from share_metrics.report import Known, Report, by_process, filled_windows, render, totals
 from share_metrics.report.by_process import collect_here
 from share_metrics.report.model import PartitionLine
+from share_metrics.report.page import charts
 from share_metrics.views import register_history
 
 from .play import FRESH_S, LETTERS, REJECTED, RELEASED, Play
@@ -159,6 +160,9 @@ def test_the_rendered_page_has_these_numbers(seen: Seen) -> None:
     html = render(seen.page)
     for group in KNOWN:
         assert f"<td>{now_exactly(seen, group):,}</td>" in html
+        drawn = charts(lines(seen.page)[group], 1)
+        assert f'aria-label="lag: {now_exactly(seen, group):,} at the end' in drawn, "as a screen reader says it"
+    assert "lag: nothing known" in charts(lines(seen.page)["peek"], 1)
     assert "unknown" in html
 
 
