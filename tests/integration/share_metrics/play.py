@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +37,7 @@ from sharegroups import (
     ShareConsumer,
     TopicPartition,
 )
+from sharegroups.admin_values import ShareGroupOffset
 from tests.support import node
 
 BOUND_S: Final = 120
@@ -177,10 +178,11 @@ class Play:
                 self.ledger.during("accept", "jobs", "work", rest),
             ):
                 _commit(consumer)
-            # A rejected record is finished once its letter is written.
+            # A rejected record is finished once its letter is written, and the write after that is stored.
             with self.ledger.during("reject", "jobs", "work", REJECTED):
                 self._finish(consumer, 60 - rest)
                 self._wait_for_letters(REJECTED)
+                self._wait_for_start("work", TopicPartition("jobs", 0), 60)
 
     def _finish(self, consumer: ShareConsumer, left: int) -> None:
         """Reject the first REJECTED of the next `left` records, and accept the others."""
@@ -203,6 +205,17 @@ class Play:
             while [end.high_watermark for end in log_ends(store) if end.topic_id == letters] != [count]:
                 assert time.monotonic() < deadline, f"fewer than {count} letters were written within {BOUND_S} s"
                 time.sleep(0.1)
+
+    def _wait_for_start(self, group: str, partition: TopicPartition, offset: int) -> None:
+        deadline = time.monotonic() + BOUND_S
+        while True:
+            found = self.admin.list_share_group_offsets({group: None})[group]
+            assert isinstance(found, Mapping), found
+            at = found[partition]
+            if isinstance(at, ShareGroupOffset) and at.start_offset == offset:
+                return
+            assert time.monotonic() < deadline, f"{group} in {partition} is at {at}, not at {offset}"
+            time.sleep(0.05)
 
     def _outage(self) -> None:
         """No ingest runs, and much happens."""

@@ -114,7 +114,7 @@ def test_with_no_more_rights_than_the_role_gives_executors_are_pods_and_each_row
         assert pods.rights <= pods.asked  # no permission is superfluous
         assert pods.asked - pods.rights <= DONE_WITHOUT  # and none was missing
 
-    assert json.loads(result)["rows"] == {"share_state": len(STREAMS) * (2 + PART), "group": 0}
+    assert json.loads(result)["rows"] == {"share_state": len(STREAMS) * (2 + PART), "group": 0, "log_meta": 0}
     found = stored(spark, tmp_path / "data", Kind.SHARE_STATE).select("stream", "entry_id").collect()
     assert Counter((row.stream, row.entry_id) for row in found) == ledger.totals()[0]
     assert len(pods.made) >= 3  # two, and a replacement for the killed one

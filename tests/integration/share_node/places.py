@@ -32,7 +32,7 @@ from tests.packaging.manifests import (
     template_of,
 )
 from tests.support.issuer import Issuer
-from tests.support.node import BOUND_S, QUICK, StartedProcess, up_words
+from tests.support.node import BOUND_S, QUICK, StartedProcess, ready_address, up_words
 from tests.support.ports import free_port
 from tests.support.store_users import GuardedServer
 
@@ -174,7 +174,7 @@ def three_processes(folder: Path) -> Iterator[Place]:
             words = ["share_node", "serve", role, *(f"{name}={value}" for name, value in settings.items())]
             nodes.append(StartedProcess(words, folder, {"SHAREGROUPS_STORE_URL": _url(store)}))
             stack.callback(nodes[-1].stop)
-        bootstrap = ",".join(node.first_line().split()[-1] for node in nodes)
+        bootstrap = ",".join(ready_address(node.first_line()) for node in nodes)
         place = Place(
             bootstrap, folder, certificate, issuer, _backup_of(store),
             lambda user, port: _scaler(folder, place.properties(user), port), nodes,
@@ -262,7 +262,7 @@ def _variable(setting: str) -> str:
 
 
 def _ready_address(node: StartedProcess) -> str:
-    return node.first_line().split()[-1]
+    return ready_address(node.first_line())
 
 
 def _map_of(docs: list[Doc], file: str) -> str:

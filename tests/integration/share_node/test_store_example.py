@@ -23,7 +23,7 @@ from shard_runtime.record_log.redis.topology import open_store
 from share_node import commands
 from sharegroups import AcknowledgeType
 from sharegroups.aio import Admin, Producer, ShareConsumer
-from tests.support.node import QUICK, StartedProcess
+from tests.support.node import QUICK, StartedProcess, ready_address
 from tests.support.ports import free_port
 from tests.support.store_users import denials_of
 
@@ -161,7 +161,7 @@ def test_a_cluster_runs_on_the_example_and_outlives_its_master(example: Example,
             file = example.settings(role.replace("_", "-"))
             node = StartedProcess(words, tmp_path, {"SHAREGROUPS_CONFIG": file})
             stack.callback(node.stop)
-            bootstrap = node.first_line().split()[-1]
+            bootstrap = ready_address(node.first_line())
         asyncio.run(worked(example, bootstrap))
     done = CliRunner().invoke(
         commands.main, ["backup", str(tmp_path / "b"), "--quiet", "--config", example.settings("backup")]

@@ -20,7 +20,7 @@ from shard_runtime.ownership.placement import ROLE_OF_KIND
 from shard_runtime.record_log.redis.store_rights import acl_rules
 from sharegroups import AcknowledgeType, AlterConfig, ConfigResource, NewTopic, TopicPartition
 from sharegroups.aio import Admin, Producer, ShareConsumer
-from tests.support.node import QUICK, TERMINATED, StartedProcess, up_words
+from tests.support.node import QUICK, TERMINATED, StartedProcess, ready_address, up_words
 from tests.support.store_users import GuardedServer
 
 BOUND_S = 60
@@ -171,7 +171,7 @@ async def test_each_role_works_with_the_keys_of_its_own_shards_only(guarded: Gua
             words = ["share_node", "serve", role, *(f"{name}={value}" for name, value in settings.items())]
             url = f"redis://{role}:{role}@{guarded.address}"
             roles.append(StartedProcess(words, tmp_path, {"SHAREGROUPS_STORE_URL": url}))
-            address = (await asyncio.to_thread(roles[-1].first_line)).split()[-1]
+            address = ready_address(await asyncio.to_thread(roles[-1].first_line))
         await worked(address, [])
     finally:
         assert [role.stop() for role in reversed(roles)] == [0, 0, 0]
@@ -196,7 +196,7 @@ async def test_a_node_without_a_right_ends_with_its_name_and_one_that_loses_a_ri
     await guarded.allow(NODE, "+xtrim")
     node = StartedProcess(words, tmp_path, {"SHAREGROUPS_STORE_URL": url})
     try:
-        bootstrap = (await asyncio.to_thread(node.first_line)).split()[-1]
+        bootstrap = ready_address(await asyncio.to_thread(node.first_line))
         async with Admin(bootstrap_servers=bootstrap) as admin, Producer(bootstrap_servers=bootstrap) as producer:
             assert await admin.create_topics(["jobs"]) == {"jobs": None}
             await producer.send("jobs", b"before")
