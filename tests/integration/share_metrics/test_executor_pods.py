@@ -60,6 +60,7 @@ def job_of(one: Mapping[str, Any], url: str, store: str, folder: Path) -> list[s
         "--continuous": "--once",
         "/var/lib/sharegroups/history": str(folder / "data"),
         "9464": "0",
+        "72": "1000000",  # hours: the rows of this world are of 1970, and all of them are counted
         "0.0.0.0": "127.0.0.1",
         "k8s://https://kubernetes.default.svc": f"k8s://{url}",
         "spark.executor.memory=1g": "spark.executor.memory=512m",
