@@ -66,11 +66,15 @@ def peak_memory_mib(pid: int) -> float:
 
 
 def memory_mib(pid: int) -> float:
-    """Return the memory that a living process has now, MiB: its own pages, and its share of those that others have too.
+    """Return the memory that a process has now, MiB: its own pages, and its share of those that others have too.
 
-    Raises FileNotFoundError if it has ended, and PermissionError if it belongs to another user.
+    A zombie has none. Raises FileNotFoundError if there is no such process, and PermissionError if it belongs to
+    another user.
     """
-    lines = (_PROC / str(pid) / "smaps_rollup").read_text(encoding="utf-8").splitlines()
+    try:
+        lines = (_PROC / str(pid) / "smaps_rollup").read_text(encoding="utf-8").splitlines()
+    except ProcessLookupError:
+        return 0.0
     return int(next(line for line in lines if line.startswith("Pss:")).split()[1]) / 1024
 
 

@@ -19,6 +19,17 @@ def test_cpu_time_includes_threads_that_ended() -> None:
     assert process_seconds(os.getpid()) >= cpu_seconds(os.getpid()) - 0.02  # the coarse clock counts ticks of 10 ms
 
 
+def test_a_process_that_ended_has_no_memory_while_its_parent_has_not_waited_for_it() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert memory_mib(child) == 0
+    os.waitpid(child, 0)
+    with pytest.raises(FileNotFoundError):
+        memory_mib(child)
+
+
 def test_a_process_that_ended_has_no_clock() -> None:
     child = os.fork()
     if child == 0:
