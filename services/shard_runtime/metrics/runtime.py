@@ -229,7 +229,7 @@ class CallMemory(ComputedMetrics):
     unfinished = gauge("sharegroups_rpc_unfinished_bytes", "Bytes received of messages that are not whole.")
     throttled = counter("sharegroups_rpc_throttled_calls_total", "Calls that were asked to come again later.")
     connections = gauge(
-        "sharegroups_rpc_connections", "Connections at the port for clients, counted every 5 s or more often."
+        "sharegroups_rpc_connections", "Connections at the ports for clients, counted every 5 s or more often."
     )
     cut = counter("sharegroups_rpc_connections_cut_total", "Connections cut for their unfinished messages.")
 

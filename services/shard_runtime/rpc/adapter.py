@@ -51,9 +51,9 @@ class Call(NamedTuple):
     traceparent: str = ""
 
 
-def call_of(context: GrpcContext) -> Call:
+def call_of(context: GrpcContext, begins: str = "") -> Call:
     """Describe a call by gRPC's peer name, `ipv4:127.0.0.1:5000`, `ipv6:%5B::1%5D:5000` or `unix:…`, and its
-    metadata. Log lines of the present task then say that it answers this call (CM-240)."""
+    metadata. Log lines of the present task then say that it answers this call (CM-240). `begins`: as for Gate."""
     connection = context.peer()
     client_id, authorization, traceparent, request_id = "", None, "", ""
     for key, value in context.invocation_metadata() or ():
@@ -68,7 +68,7 @@ def call_of(context: GrpcContext) -> Call:
         elif key == REQUEST_ID_KEY and not request_id:
             request_id = str(value)
     begin_call(request_id, client_id)
-    return Call(context, connection, _host(connection), client_id, authorization, traceparent)
+    return Call(context, begins + connection, _host(connection), client_id, authorization, traceparent)
 
 
 async def identity_of(call: Call, gate: Gate) -> Identity:
@@ -143,7 +143,7 @@ def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awa
     answer_counts = bound.effect is Effect.WRITES
 
     async def handle(data: bytes, context: GrpcContext) -> bytes:
-        call, user = call_of(context), None
+        call, user = call_of(context, gate.begins), None
         came(call.connection, len(data))
         try:
             caller = call_context(call, await identity_of(call, gate), gate, bound.needs)
@@ -227,7 +227,7 @@ async def _throttled(
 def _stream(bound: BoundMethod, gate: Gate) -> Callable[[Any, GrpcContext], Awaitable[None]]:
     async def handle(_requests: Any, context: GrpcContext) -> None:
         try:
-            call = call_of(context)
+            call = call_of(context, gate.begins)
             identity = await identity_of(call, gate)
             stream = GrpcServerStream(bound, call, identity, gate)
             user = gate.user_of(stream.context)

@@ -104,7 +104,8 @@ class Gate:
     the log of failures and the count of open calls. `tls`: whether callers may have certificates. `access`: None
     without access control; `peers_only`: whether only nodes may call (CM-61). `quotas`: those of clients (CM-192).
     `authentication` says who calls. `ages`: those of its connections (CM-194). `renamed` returns an answer with the
-    addresses of nodes by which its callers reach them; None: those that the answer has (CM-237)."""
+    addresses of nodes by which its callers reach them; None: those that the answer has (CM-237). `begins`: how the
+    names of its connections begin, so that those of two ports with one budget differ."""
 
     budget: Budget
     unfinished: Unfinished
@@ -117,6 +118,7 @@ class Gate:
     authentication: Authentication = field(default_factory=Authentication)
     ages: ConnectionAges | None = None
     renamed: Callable[[Message], Message] | None = None
+    begins: str = ""
 
     def holder(self, connection: str, identity: Identity) -> Holder:
         """Return who holds the bytes of a connection's calls. All nodes may have one principal: at their port

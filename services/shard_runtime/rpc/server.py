@@ -69,6 +69,10 @@ _HEALTH_LIMITS: Final = (
 )
 _HEALTH_CALLS_MAX: Final = 1_000
 
+#: How connections of a server that shares another one's budget are named: a client may use one port of its own for
+#: connections to both.
+BESIDE: Final = "external:"
+
 #: Calls the server once; returns whether it answered.
 Probe = Callable[[], Awaitable[bool]]
 
@@ -131,7 +135,9 @@ class RpcServer:
 
     `failed` is called, at least once, with the reason when it no longer accepts calls although it was not stopped
     (CM-85). `access`: access control, None without it; `peers_only`: the port is for nodes (CM-61).
-    `authentication` says who calls; by default it takes certificates alone. `renamed`: as for Gate.
+    `authentication` says who calls; by default it takes certificates alone. `renamed`: as for Gate. `beside`: another
+    server of the node, with which it shares the byte budget, the watch over connections and the count of calls, so
+    that the bounds hold for both together (CM-246); `budget` counts for nothing then.
     """
 
     def __init__(
@@ -149,19 +155,25 @@ class RpcServer:
         quotas: ClientQuotas | None = None,
         authentication: Authentication | None = None,
         renamed: Callable[[Message], Message] | None = None,
+        beside: RpcServer | None = None,
     ) -> None:
         self.host = host
         self.port = port
         self._options = options or RpcOptions()
         self._lines = RateLimitedLog(log)
-        self.budget: Final = budget if budget is not None else Budget(default_bytes())
-        self.unfinished: Final = Unfinished(self.budget, self._cut, self._counted)
-        self.budget.on_throttled = self._throttled
-        self.gate: Final = Gate(
+        if beside is None:
+            self.budget = budget if budget is not None else Budget(default_bytes())
+            self.unfinished = Unfinished(self.budget, self._cut)
+            self.budget.on_throttled = self._throttled
+            calls = OpenCalls(self._options.concurrent_calls_max)
+            calls.on_refused = self._too_many_calls
+        else:
+            self.budget, self.unfinished, calls = beside.budget, beside.unfinished, beside.gate.calls
+        self.gate: Final[Gate] = Gate(
             self.budget,
             self.unfinished,
             RateLimitedLog(log),
-            OpenCalls(self._options.concurrent_calls_max),
+            calls,
             tls=certificates is not None,
             access=access,
             peers_only=peers_only,
@@ -169,8 +181,8 @@ class RpcServer:
             authentication=authentication or Authentication(for_nodes=peers_only),
             ages=ConnectionAges(self._options.connection_age_ms, random.random),
             renamed=renamed,
+            begins="" if beside is None else BESIDE,
         )
-        self.gate.calls.on_refused = self._too_many_calls
         self.connections_cut = 0
         self._certificates = certificates
         self._client_required = client_required
@@ -212,7 +224,8 @@ class RpcServer:
         await self._server.start()
         self._started = True
         self._watchers = [asyncio.get_running_loop().create_task(work) for work in (self._until_ended(), self._ask())]
-        self.unfinished.start(self.port)
+        self.unfinished.add(self.port, self.gate.begins, self._counted)
+        self.unfinished.start()
         return self.port
 
     def listen(self) -> int:
@@ -251,7 +264,7 @@ class RpcServer:
             await asyncio.wait([stopping], timeout=streams_s)
             await self._server.stop(0)
         await stopping
-        await self.unfinished.stop()
+        await self.unfinished.stop(self.port)
 
     def _throttled(self, holder: Holder) -> None:
         self._lines.warning(

@@ -4,7 +4,8 @@ gRPC buffers a message until all of it has arrived, and does not report how much
 kernel for the bytes that each connection has received, and subtracts the messages read from it. When these bytes plus
 those in flight (`Budget`) exceed the budget, the connections with the most are cut. A connection is also cut when it
 holds more than its share of the budget and gives nothing back while others are refused. A client that is cut connects
-again. Connections that are not gRPC's join, and say themselves what they hold.
+again. Connections that are not gRPC's join, and say themselves what they hold. One object watches all ports whose calls
+draw from one budget: it could not say otherwise which of their connections hold the most (CM-246).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -83,19 +85,22 @@ class _Counters:
     unfinished: int = 0
 
 
-class Unfinished:
-    """Watches the connections of one server. `on_cut(peer, bytes)` is called for each one that is cut, and `on_checked`
-    with the number of connections after each check."""
+@dataclass(frozen=True, slots=True)
+class _Port:
+    """A port of this process. `begins`: how the names of its connections begin."""
 
-    def __init__(
-        self,
-        budget: Budget,
-        on_cut: Callable[[str, int], None],
-        on_checked: Callable[[int], None] = lambda number: None,
-    ) -> None:
+    begins: str
+    on_checked: Callable[[int], None]
+
+
+class Unfinished:
+    """Watches the connections of the ports that `add` names. `on_cut(peer, bytes)` is called for each one that is
+    cut."""
+
+    def __init__(self, budget: Budget, on_cut: Callable[[str, int], None]) -> None:
         self._budget = budget
-        self._on_checked = on_checked
         self._on_cut = on_cut
+        self._ports: dict[int, _Port] = {}
         self._traffic: dict[str, Traffic] = {}
         self._seen: dict[str, _Counters] = {}
         self._task: asyncio.Task[None] | None = None
@@ -123,22 +128,29 @@ class Unfinished:
         traffic.bytes += size
         traffic.messages += 1
 
-    def start(self, port: int) -> None:
-        """Start checking; needs a running event loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run(port), name="unfinished-messages")
+    def add(self, port: int, begins: str = "", on_checked: Callable[[int], None] = lambda number: None) -> None:
+        """Check the connections to this port, too. `begins`: how their names begin, so that those of two ports differ;
+        `on_checked` is called with their number after each check."""
+        self._ports[port] = _Port(begins, on_checked)
+
+    def start(self) -> None:
+        """Start checking, if it has not started; needs a running event loop."""
+        if not self.running:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="unfinished-messages")
 
     @property
     def running(self) -> bool:
         """Whether the checks run."""
         return self._task is not None and not self._task.done()
 
-    async def stop(self) -> None:
-        """End the checks."""
-        if self._task is not None:
+    async def stop(self, port: int) -> None:
+        """End the checks of a port; with the last one the object stops."""
+        self._ports.pop(port, None)
+        if self._task is not None and not self._ports:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _run(self, port: int) -> None:
+    async def _run(self) -> None:
         resident, intervals = 0, 0
         for turn in itertools.count():
             await asyncio.sleep(EVERY_S)
@@ -147,14 +159,14 @@ class Unfinished:
             with contextlib.suppress(OSError):
                 now = _resident_bytes()
                 if now > resident + self._budget.total_bytes // _GROWTH_PART or intervals >= FULL_CHECK_EVERY:
-                    await self.check(port, intervals)
+                    await self.check(intervals)
                     resident, intervals = now, 0
                 resident = min(resident, now)
                 if turn % _STALLED_EVERY == 0 and self._stalled(asyncio.get_running_loop().time()):
-                    await self.check(port, intervals)
+                    await self.check(intervals)
                     intervals = 0
 
-    async def check(self, port: int, intervals: int = 1) -> None:
+    async def check(self, intervals: int = 1) -> None:
         """Read every connection's counters from the kernel. Cut the stalled ones, and while the total is too high,
         those that hold most.
 
@@ -162,12 +174,14 @@ class Unfinished:
         free descriptor; the counts then stay.
         """
         present: dict[str, int] = {}
+        at: Counter[int] = Counter()
         for number, descriptor in enumerate(_descriptors()):
             if number % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
-            found = _counters(descriptor, port)
+            found = _counters(descriptor, self._ports)
             if found is not None:
-                peer, received, sent = found
+                port, peer, received, sent = found
+                at[port] += 1
                 self._count(peer, received, sent, intervals)
                 present[peer] = descriptor
         for peer in self._seen.keys() - present.keys():
@@ -175,9 +189,10 @@ class Unfinished:
         for peer in self._traffic.keys() - present.keys():
             del self._traffic[peer]
         self.unfinished_bytes = sum(seen.unfinished for seen in self._seen.values())
-        self._cut(present, port)
+        self._cut(present)
         self.connections = len(present)
-        self._on_checked(self.connections)
+        for port, each in self._ports.items():
+            each.on_checked(at[port])
 
     def _count(self, peer: str, received: int, sent: int, intervals: int) -> None:
         seen = self._seen.get(peer)
@@ -207,13 +222,13 @@ class Unfinished:
         self._to_cut = {holder for holder, (_, since_s) in self._above.items() if now_s - since_s >= STALLED_S}
         return bool(self._to_cut)
 
-    def _cut(self, present: dict[str, int], port: int) -> None:
+    def _cut(self, present: dict[str, int]) -> None:
         for holder in self._to_cut:
             party, size = self._parties.get(holder.connection), self._budget.held(holder)
             if party is not None:
                 self._end_party(holder.connection, party, size)
             elif (descriptor := present.get(holder.connection)) is not None:
-                self._end(descriptor, holder.connection, port, size)
+                self._end(descriptor, holder.connection, size)
         self._to_cut = set()
         over = self.unfinished_bytes + self._budget.used_bytes - self._budget.total_bytes
         for name, party in self._unread_longest() if over > 0 else ():
@@ -227,7 +242,7 @@ class Unfinished:
             size = self._seen[peer].unfinished
             if over <= 0 or size < CUT_MIN_BYTES:
                 return
-            self._end(present[peer], peer, port, size)
+            self._end(present[peer], peer, size)
             over -= size
 
     def _unread_longest(self) -> list[tuple[str, Party]]:
@@ -245,11 +260,12 @@ class Unfinished:
         party.cut()
         self._on_cut(name, size)
 
-    def _end(self, descriptor: int, peer: str, port: int, size: int) -> None:
+    def _end(self, descriptor: int, peer: str, size: int) -> None:
         same = _same_socket(descriptor)
         if same is not None:
             with same, contextlib.suppress(OSError):
-                if _peer(same, port) == peer:
+                found = _peer(same, self._ports)
+                if found is not None and found[1] == peer:
                     same.shutdown(socket.SHUT_RDWR)
                     self._on_cut(peer, size)
 
@@ -280,23 +296,28 @@ def _same_socket(descriptor: int) -> socket.socket | None:
     return socket.socket(fileno=same)
 
 
-def _counters(descriptor: int, port: int) -> tuple[str, int, int] | None:
-    """Return peer, bytes received and bytes acknowledged of a client's connection; None for any other descriptor."""
+def _counters(descriptor: int, ports: Mapping[int, _Port]) -> tuple[int, str, int, int] | None:
+    """Return port, peer, bytes received and bytes acknowledged of a client's connection; None for any other
+    descriptor."""
     same = _same_socket(descriptor)
     if same is None:
         return None
     with same, contextlib.suppress(OSError):
-        peer = _peer(same, port)
-        if peer is not None:
+        found = _peer(same, ports)
+        if found is not None:
             info = same.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
             sent, received = _COUNTERS.unpack_from(info, _COUNTERS_AT)
-            return peer, received, sent
+            return *found, received, sent
     return None
 
 
-def _peer(connection: socket.socket, port: int) -> str | None:
-    """Return the peer's name in gRPC's form; None unless it is a connection to this port."""
-    if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.getsockname()[1] != port:
+def _peer(connection: socket.socket, ports: Mapping[int, _Port]) -> tuple[int, str] | None:
+    """Return the port that a connection is to, and the peer's name: how the port's names begin, and gRPC's. None unless
+    it is a connection to one of these ports."""
+    if connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    port = connection.getsockname()[1]
+    if port not in ports:
         return None
     try:
         host, number = connection.getpeername()[:2]
@@ -304,5 +325,7 @@ def _peer(connection: socket.socket, port: int) -> str | None:
         return None
     if connection.family == socket.AF_INET6:
         mapped = host.removeprefix("::ffff:")
-        return f"ipv4:{mapped}:{number}" if "." in mapped else f"ipv6:%5B{host}%5D:{number}"
-    return f"ipv4:{host}:{number}"
+        name = f"ipv4:{mapped}:{number}" if "." in mapped else f"ipv6:%5B{host}%5D:{number}"
+    else:
+        name = f"ipv4:{host}:{number}"
+    return port, ports[port].begins + name

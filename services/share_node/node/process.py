@@ -161,11 +161,13 @@ class NodeProcess:
         for_nodes = Authentication(rules=parse_rules(settings[PRINCIPAL_RULES]), for_nodes=True)
         self.server: Final = self._server_for_clients(settings, options, settings[LISTEN_PORT])
         external = settings[EXTERNAL_LISTEN_PORT]
-        #: For clients from elsewhere, with a byte budget of its own; None without it (CM-237).
+        #: For clients from elsewhere, within the bounds of `server` (CM-246); None without it (CM-237).
         self.external: Final = (
             None
             if external < 0
-            else self._server_for_clients(settings, options, external, ExternalNames(self._node_of))
+            else self._server_for_clients(
+                settings, options, external, renamed=ExternalNames(self._node_of), beside=self.server
+            )
         )
         host, port = internal_host(settings), settings[INTERNAL_LISTEN_PORT]
         #: For other nodes only (CM-80), with a byte budget of its own, so that clients cannot use up what nodes need.
@@ -327,7 +329,13 @@ class NodeProcess:
         TOPIC_NAMES.forget(self._topic_name)
 
     def _server_for_clients(
-        self, settings: Settings, options: RpcOptions, port: int, renamed: ExternalNames | None = None
+        self,
+        settings: Settings,
+        options: RpcOptions,
+        port: int,
+        *,
+        renamed: ExternalNames | None = None,
+        beside: RpcServer | None = None,
     ) -> RpcServer:
         return RpcServer(
             settings[LISTEN_HOST],
@@ -341,6 +349,7 @@ class NodeProcess:
             quotas=self.quotas,
             authentication=self.authentication,
             renamed=renamed,
+            beside=beside,
         )
 
     def _node_of(self, node_id: int) -> NodeRecord | None:

@@ -42,7 +42,8 @@ async def unread(node: Listening, requests: int, open_ones: AsyncExitStack) -> K
 @pytest.mark.rule("KL-107", "CM-93")
 async def test_clients_that_do_not_read_are_cut_when_others_need_the_memory() -> None:
     async with listening({"Metadata": large_after_wait}, budget_bytes=32 * MIB) as node, AsyncExitStack() as open_ones:
-        node.server.unfinished.start(node.server.listen())
+        node.server.unfinished.add(node.server.listen())
+        node.server.unfinished.start()
         for _ in range(10):
             await unread(node, 64, open_ones)
         async with asyncio.timeout(30):

@@ -73,6 +73,24 @@ def as_user(name: str) -> Callable[[], tuple[tuple[str, str], ...]]:
 
 
 @asynccontextmanager
+async def served_twice(options: RpcOptions, budget: Budget | None = None) -> AsyncIterator[tuple[Blocked, list[str]]]:
+    """Serve at two ports of one node."""
+    async with served(options, budget) as (blocked, address):
+        first = blocked.server
+        second = RpcServer(
+            "127.0.0.1", 0, options, authentication=first.gate.authentication, beside=first, budget=Budget(1)
+        )
+        second.add(CLUSTER, blocked)
+        second.add(LEADER, blocked)
+        try:
+            yield blocked, [address, f"127.0.0.1:{await second.start()}"]
+        finally:
+            blocked.may.set()
+            await second.drain(0)
+        assert first.unfinished.running, "the other port is still watched"
+
+
+@asynccontextmanager
 async def served(options: RpcOptions, budget: Budget | None = None) -> AsyncIterator[tuple[Blocked, str]]:
     """Serve at a port that accepts each user, whatever the password."""
 
@@ -186,6 +204,57 @@ async def test_callers_without_a_principal_share_by_their_host_and_find_room_aga
         assert await outcome(nameless[9], address, "CreateTopics", change(1)) is None
 
 
+@pytest.mark.rule("CM-246")
+@pytest.mark.parametrize("filled", [0, 1], ids=["the first port", "the second port"])
+async def test_two_ports_of_a_node_draw_from_one_budget(filled: int) -> None:
+    """A user fills its share at one port. At the other one it is refused, another user is served, and what both ports
+    hold stays within the node's budget."""
+    budget = Budget(4 * MIB)
+    async with served_twice(RpcOptions(), budget) as (blocked, addresses), AsyncExitStack() as stack:
+        full, other = addresses[filled], addresses[1 - filled]
+        lookup = describe_cluster_pb2.DescribeClusterRequest()
+        many = [
+            asyncio.create_task(outcome(each, full, "CreateTopics", change(100_000)))
+            for each in await connections(stack, 60, "greedy")
+        ]
+        await blocked.until(25)
+        await asyncio.wait(many, return_when=asyncio.FIRST_COMPLETED)  # one has waited for its second: no room is left
+        served_before = blocked.working.total()
+        [greedy] = await connections(stack, 1, "greedy")
+        refused = await outcome(greedy, other, "CreateTopics", change(400_000))
+        assert refused is not None
+        assert refused.status is TransportStatus.RESOURCE_EXHAUSTED
+        [mail] = await connections(stack, 1, "mail")
+        for _ in range(20):
+            assert await outcome(mail, other, "DescribeCluster", lookup) is None
+        large = asyncio.create_task(outcome(mail, other, "CreateTopics", change(600_000)))
+        await blocked.until(served_before + 1)
+        assert blocked.working == {"User:greedy": served_before, "User:mail": 1}
+        assert served_before * 100_000 + 600_000 <= budget.used_bytes <= budget.total_bytes
+        blocked.may.set()
+        assert await large is None
+        await asyncio.gather(*many)
+    assert budget.used_bytes == 0
+
+
+@pytest.mark.rule("CM-246")
+async def test_two_ports_of_a_node_count_a_users_calls_together() -> None:
+    async with served_twice(RpcOptions(concurrent_calls_max=12)) as (blocked, addresses), AsyncExitStack() as stack:
+        greedy = await connections(stack, 10, "greedy")
+        many = [
+            asyncio.create_task(outcome(each, addresses[number % 2], "CreateTopics", change(1)))
+            for number, each in enumerate(greedy[:9])
+        ]
+        await blocked.until(9)
+        for address in addresses:
+            refused = await outcome(greedy[9], address, "CreateTopics", change(1))
+            assert refused is not None
+            assert "User:greedy has 9 calls and streams at this node, which serves 12 at the same time" in str(refused)
+        assert blocked.server.throttled == 2
+        blocked.may.set()
+        assert await asyncio.gather(*many) == [None] * 9
+
+
 @pytest.mark.rule("CM-203")
 async def test_a_connection_too_many_is_closed_and_the_node_knows_that_it_still_accepts() -> None:
     async with served(RpcOptions(connections_max=3)) as (blocked, address), AsyncExitStack() as stack:
@@ -198,7 +267,7 @@ async def test_a_connection_too_many_is_closed_and_the_node_knows_that_it_still_
         assert refused.status is TransportStatus.UNAVAILABLE
         host, _, port = address.partition(":")
         with capture_logs() as lines:
-            await blocked.server.unfinished.check(int(port))
+            await blocked.server.unfinished.check()
         assert [(line["event"], line["connections"]) for line in lines] == [("connections_used_up", 3)]
         assert await accept_probe(host, int(port), limited=True)()
         assert not await accept_probe(host, int(port))()

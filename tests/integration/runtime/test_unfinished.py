@@ -40,21 +40,22 @@ async def test_no_descriptor_left_neither_ends_the_watch_nor_makes_what_came_unf
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(bytes(size))
     await asyncio.wait_for(came.wait(), 30)
-    await watch.check(port)
+    watch.add(port)
+    await watch.check()
     assert watch.unfinished_bytes == 0
 
     listed = unfinished._descriptors()  # the last descriptors are taken afterwards, by new connections
     with no_descriptor_left():
-        watch.start(port)
+        watch.start()
         await asyncio.sleep(EVERY_S * 2)
         with monkeypatch.context() as patch:
             patch.setattr(unfinished, "_descriptors", lambda: listed)
             with pytest.raises(OSError, match="Too many open files"):
-                await watch.check(port)
+                await watch.check()
     assert watch.running
-    await watch.check(port)
+    await watch.check()
     assert (watch.unfinished_bytes, cut) == (0, [])
-    await watch.stop()
+    await watch.stop(port)
     writer.close()
     await writer.wait_closed()
     await asyncio.wait_for(left.wait(), 30)
@@ -88,7 +89,8 @@ async def test_who_has_more_than_an_equal_part_is_cut_only_when_it_gives_nothing
     port = server.sockets[0].getsockname()[1]
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     budget.add(Holder("another"), 2 * part)
-    watch.start(port)
+    watch.add(port)
+    watch.start()
     waiting = asyncio.ensure_future(budget.wait(Holder("newcomer"), 3 * part, 3600))
     for _ in range(int(2 * STALLED_S / 0.02) if gives_back else 3000):
         if cut:
@@ -97,7 +99,7 @@ async def test_who_has_more_than_an_equal_part_is_cut_only_when_it_gives_nothing
             writer.write(b".")
         await asyncio.sleep(0.02)
     assert len(cut) == (0 if gives_back else 1)
-    await watch.stop()
+    await watch.stop(port)
     writer.close()
     await asyncio.wait_for(left.wait(), 30)
     budget.give(Holder("another"), 2 * part)
@@ -133,7 +135,8 @@ async def test_above_the_budget_those_are_cut_that_have_read_nothing_for_longest
         watch.join(name, party)
     budget.add(Holder("others"), (100 + over) * mib)
     server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
-    await watch.check(server.sockets[0].getsockname()[1])
+    watch.add(server.sockets[0].getsockname()[1])
+    await watch.check()
     assert was_cut == cut
     assert [name for name, party in parties.items() if party.is_cut] == sorted(cut)
     server.close()
@@ -150,5 +153,61 @@ async def test_a_connection_above_its_share_that_gives_nothing_back_is_cut_also_
     assert not watch._stalled(now_s)
     budget.throttle(Holder("other"))
     assert watch._stalled(now_s + STALLED_S)
-    await watch.check(1)
+    await watch.check()
     assert (was_cut, party.is_cut) == (["kafka:1"], True)
+
+
+@pytest.mark.rule("CM-246")
+@pytest.mark.parametrize(("sizes", "cut"), [((1, 2), []), ((3, 2), ["inside"]), ((2, 3), ["external:outside"])])
+async def test_messages_half_sent_to_two_ports_count_together_and_who_holds_most_is_cut(
+    sizes: tuple[int, int], cut: list[str]
+) -> None:
+    """Each port alone stays within the budget of 4 MiB."""
+    was_cut = list[str]()
+    watch = Unfinished(Budget(4 * CUT_MIN_BYTES), lambda peer, _: was_cut.append(peer))
+    came, numbers, servers, writers = asyncio.Event(), dict[int, int](), [], dict[str, asyncio.StreamWriter]()
+    received, left = 0, asyncio.Semaphore(0)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal received
+        while data := await reader.read(1 << 16):
+            received += len(data)
+            if received == sum(sizes) * CUT_MIN_BYTES + sum(sizes) * CUT_MIN_BYTES // 8:
+                came.set()
+        writer.close()
+        await writer.wait_closed()
+        left.release()
+
+    for begins, size in (("", sizes[0]), ("external:", sizes[1])):
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        servers.append(server)
+        port = server.sockets[0].getsockname()[1]
+        watch.add(port, begins, lambda number, port=port: numbers.update({port: number}))  # type: ignore[misc]  # lambda
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        host, number = writer.get_extra_info("sockname")
+        writers[f"{begins}ipv4:{host}:{number}"] = writer
+        writer.write(bytes(size * CUT_MIN_BYTES * 9 // 8))  # an eighth more than what HTTP/2's own bytes may be
+    await asyncio.wait_for(came.wait(), 30)
+    await watch.check()
+    names = dict(zip(writers, ("inside", "external:outside"), strict=True))
+    assert [names[peer] for peer in was_cut] == cut
+    assert list(numbers.values()) == [1, 1]
+    for each in writers.values():
+        each.close()
+        await each.wait_closed()
+        await asyncio.wait_for(left.acquire(), 30)
+    for each_server in servers:
+        each_server.close()
+        await each_server.wait_closed()
+
+
+@pytest.mark.rule("CM-246")
+async def test_the_watch_over_two_ports_ends_with_the_last_one() -> None:
+    watch = Unfinished(Budget(CUT_MIN_BYTES), lambda peer, size: None)
+    for port in (1, 2):
+        watch.add(port)
+        watch.start()
+    await watch.stop(1)
+    assert watch.running
+    await watch.stop(2)
+    assert not watch.running

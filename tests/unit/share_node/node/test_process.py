@@ -124,3 +124,20 @@ async def test_a_connection_that_is_cut_is_counted_and_reported_and_what_grpc_ke
     arguments = dict(RpcOptions().channel_arguments())
     assert (arguments["grpc.http2.lookahead_bytes"], arguments["grpc.max_concurrent_streams"]) == (64 << 10, 1_000)
     assert (EVERY_S, STALLED_S, CUT_MIN_BYTES, unfinished._GROWTH_PART) == (1 / 20, 3, 1 << 20, 16)
+
+
+@pytest.mark.rule("CM-246")
+@virtual
+async def test_all_ports_for_clients_have_the_bounds_of_one_and_the_port_for_nodes_has_its_own() -> None:
+    ports = dict.fromkeys(("external.listen.port", "kafka.listen.port", "kafka.external.listen.port"), "0")
+    settings = load_settings({"store.url": "redis://h", "rpc.memory.bytes": "70000000", **ports})
+    process = NodeProcess(settings, cast(Any, None), cast(Any, SimpleNamespace(watch=None)), HandClock())
+    first, external = process.server, process.external
+    assert external is not None
+    assert external.budget is first.budget
+    assert first.budget.total_bytes == 70_000_000
+    assert external.unfinished is first.unfinished
+    assert external.gate.calls is first.gate.calls
+    assert process.internal.budget is not first.budget
+    for listener in (process.kafka, process.kafka_external):
+        assert cast(Any, listener)._around.served.gate is first.gate
