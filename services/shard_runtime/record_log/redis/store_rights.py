@@ -31,10 +31,10 @@ _PROBE: Final = "rights"
 _CONFIG: Final = ("gc:config", "sgs:config")
 _KEYS: Final = ("{meta}:*", "{nodes}*", "{owners}:*", f"{TRANSACTION_PREFIX}*", *_CONFIG)
 #: Commands without which a node works: managed stores hide their configuration, and the library's name is for people.
-_DISPENSABLE: Final = frozenset({"client|setinfo", "config|get"})
+_DISPENSABLE: Final = frozenset({"acl|dryrun", "client|setinfo", "config|get"})
 _CLUSTER_ONLY: Final = frozenset({"cluster|info", "cluster|slots"})
 #: Commands whose first argument is a part of their name.
-_CONTAINERS: Final = frozenset({"CLIENT", "CLUSTER", "CONFIG", "SCRIPT", "XINFO"})
+_CONTAINERS: Final = frozenset({"ACL", "CLIENT", "CLUSTER", "CONFIG", "SCRIPT", "XINFO"})
 _USER: Final = re.compile(r"User (\S+) has no permissions")
 
 
@@ -43,7 +43,8 @@ def _samples(kinds: Collection[ShardKind]) -> list[Command]:
     shards = sorted("{" + f"{kind.value}:{_PROBE}" + "}" for kind in kinds)
     log, owner, transaction = f"{shards[0]}:log", f"{shards[0]}:owner", f"{TRANSACTION_PREFIX}{_PROBE}}}"
     return [
-        ("CLIENT", "SETINFO", "LIB-NAME", "x"), ("CLUSTER", "INFO"), ("CLUSTER", "SLOTS"),
+        ("ACL", "DRYRUN", "default", "PING"), ("CLIENT", "SETINFO", "LIB-NAME", "x"), ("CLUSTER", "INFO"),
+        ("CLUSTER", "SLOTS"),
         ("CONFIG", "GET", "appendonly"), ("DEL", log), ("EVALSHA", "0" * 40, 1, owner), ("EXISTS", log),
         ("GET", META_CLUSTER_ID), ("HDEL", NODES, "x"), ("HGET", NODES, "x"), ("HGETALL", owners_key(ShardKind.GROUP)),
         ("HMGET", owner, "x"), ("HSCAN", f"{shards[0]}:readers", "0"), ("HSET", transaction, "x", "x"),

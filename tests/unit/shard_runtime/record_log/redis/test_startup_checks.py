@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -80,8 +81,25 @@ def test_replicas_that_are_missing_are_reported_after_a_second(monkeypatch: pyte
 
     async def story() -> None:
         with pytest.raises(StoreCheckError, match="replicas"):
-            await check_store(cast(Store, None), None, 1)
+            await check_store(cast(Store, SimpleNamespace(nodes=())), None, 1)
 
     with capture_logs() as said:
         run(story())
     assert [(line["event"], line["cause"]) for line in said] == [("store_replicas_awaited", missing.message)]
+
+
+@pytest.mark.rule("CM-247")
+@pytest.mark.parametrize(
+    ("fields", "all_of_it"),
+    [
+        ({"redis_version": "7.2.4", "valkey_version": "9.1.2"}, True),
+        ({"redis_version": "7.2.4", "valkey_version": "10.0.0"}, True),
+        ({"redis_version": "7.2.4", "valkey_version": "9.1.1"}, False),
+        ({"redis_version": "7.2.4", "valkey_version": "8.1.9"}, False),
+        ({"redis_version": "7.2.4", "valkey_version": "unstable"}, False),
+        ({"redis_version": "7.0.15"}, False),
+        ({"redis_version": "9.1.2"}, False),
+    ],
+)
+def test_only_a_server_that_was_seen_to_load_everything_is_not_asked(fields: dict[str, str], all_of_it: bool) -> None:
+    assert startup_checks.loads_all(fields) is all_of_it

@@ -17,7 +17,7 @@ REDIS = Path(scripts.__file__).parents[1]
 ONLY_RESTORES = {"hsetnx", "type"}
 SENTINELS = "sentinel|get-master-addr-by-name"
 CLUSTERS = {"cluster|info", "cluster|slots"}
-_CONTAINERS = {"cluster", "config", "script", "sentinel", "xinfo"}
+_CONTAINERS = {"acl", "cluster", "config", "script", "sentinel", "xinfo"}
 #: A command as a tuple, `("XADD", …` or `(("GET", …`, and as a call in a function.
 _TUPLE = re.compile(r'\(\s*"([A-Z]{3,})"(?:, "([A-Z-]+)")?')
 _CALL = re.compile(r"redis\.call\('([A-Z]+)'(?:, '([A-Z]+)')?")
