@@ -25,7 +25,9 @@ EXAMPLE = KUBERNETES / "examples" / "tls"
 #: The files of a secret that cert-manager makes for a certificate of an authority.
 MADE = frozenset({"tls.crt", "tls.key", "ca.crt"})
 #: Those of the secrets that a person makes, by the volume's name.
-BY_HAND = {"store-tls": frozenset({"ca.crt"}), "store-user": frozenset({"password"})}
+BY_HAND = {
+    "store-tls": frozenset({"ca.crt"}), "store-user": frozenset({"password"}), "sentinels": frozenset({"password"}),
+}  # fmt: skip
 
 
 def mounted(doc: Doc, container: Doc, docs: list[Doc]) -> dict[str, frozenset[str]]:
