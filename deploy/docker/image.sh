@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds the image $1 (sharegroups:dev): the project's wheel, the wheels of its lock, then the Dockerfile with no network.
 # $2: `services` or `pipeline`, the Spark job.
-# IMAGE_BASE: the base; else the local one of `make image-base`, if it was made, else the Dockerfile's own.
+# IMAGE_BASE: the base, as name:tag or, pinned, name@sha256:…; else the local one of `make image-base`, if it was made, else
+# the Dockerfile's own.
 set -eu
 cd "$(dirname "$0")/../.."
 python=${PYTHON:-.venv/bin/python}
@@ -24,9 +25,13 @@ if [ -z "$base" ]; then
 fi
 docker image inspect "$base" >/dev/null 2>&1 || docker pull "$base" || {
   echo "The base image $base cannot be pulled. Try: make image-base, then again" >&2; exit 1; }
-# By its digest, so that no other image can take its name meanwhile. A local one has none: no registry has seen it.
-digest=$(docker image inspect --format '{{if .RepoDigests}}{{index .RepoDigests 0}}{{end}}' "$base")
-base=${digest:-$base}
+# By its digest, so that no other image can take its name meanwhile; one that was given stays as it is. A local image has
+# none: no registry has seen it.
+case $base in
+  *@sha256:*) ;;
+  *) digest=$(docker image inspect --format '{{if .RepoDigests}}{{index .RepoDigests 0}}{{end}}' "$base")
+    base=${digest:-$base} ;;
+esac
 echo "base: $base"
 
 mkdir -p "$context/project" "$context/pip"

@@ -2,7 +2,10 @@
 locks that satisfy pyproject.toml, with a hash for each package."""
 
 import importlib
+import os
 import re
+import shutil
+import subprocess
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -133,12 +136,49 @@ def test_no_stage_is_left_behind(recipe: str) -> None:
     assert built < pruned
 
 
-def test_the_image_is_built_on_a_digest_and_says_which() -> None:
+#: A stand-in for Docker that has pulled the base from one registry, and keeps the words of each call in a file.
+DOCKER_STAND_IN = """#!/bin/sh
+echo "$@" >>"$CALLS"
+case "$*" in *RepoDigests*) echo "$DIGEST" ;; esac
+"""
+#: A stand-in for the Python that builds the project's wheel.
+BUILDS = """#!/bin/sh
+touch "$7/sharegroups-0-py3-none-any.whl"
+"""
+DIGEST, OTHER = (f"python@sha256:{letter * 64}" for letter in "ab")
+
+
+@pytest.mark.rule("CM-249")
+@pytest.mark.parametrize("kind", ["services", "pipeline"])
+@pytest.mark.parametrize(
+    ("given", "digest", "expected"),
+    [("", DIGEST, DIGEST), ("mine:1", DIGEST, DIGEST), (OTHER, DIGEST, OTHER), ("mine:1", "", "mine:1")],
+    ids=["the default", "a tag", "a digest", "an image that no registry has"],
+)
+def test_the_image_is_built_on_a_digest_and_says_which(
+    tmp_path: Path, kind: str, given: str, digest: str, expected: str
+) -> None:
     """A tag can be moved while the image is built; Docker names what it has pulled by digest."""
-    script = (DOCKER / "image.sh").read_text(encoding="utf-8")
-    named = script.index("base=${digest:-$base}")
-    assert named < script.index("docker run --rm --network host") < script.index('--build-arg "BASE=$base"')
-    assert any('base.name="${BASE}"' in line for line in last_stage("Dockerfile"))
+    shutil.copytree(DOCKER, tmp_path / "deploy" / "docker")
+    calls, programs = tmp_path / "calls", tmp_path / "bin"
+    programs.mkdir()
+    for name, text in (("docker", DOCKER_STAND_IN), ("builds", BUILDS)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    environ = {
+        "PATH": f"{programs}:{os.environ['PATH']}", "PYTHON": str(programs / "builds"), "CALLS": str(calls),
+        "DIGEST": digest, "IMAGE_BASE": given,
+    }  # fmt: skip
+    words = ["sh", str(tmp_path / "deploy" / "docker" / "image.sh"), "made:1", kind]
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    assert f"base: {expected}" in done.stdout.splitlines()
+    lines = calls.read_text(encoding="utf-8").splitlines()
+    (fetched,) = (line for line in lines if line.startswith("run ") and "--network host" in line)
+    assert f" {expected} sh " in fetched, "the wheels are those for this base"
+    (built,) = (line for line in lines if line.startswith("build "))
+    assert f"--build-arg BASE={expected} --tag made:1" in built
+    if kind == "services":
+        assert any('base.name="${BASE}"' in line for line in last_stage("Dockerfile"))
 
 
 @every_recipe
