@@ -29,6 +29,8 @@ COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 POD_LABEL: Final = "statefulset.kubernetes.io/pod-name"
 PIPELINE: Final = "pipeline"
 REPORT: Final = "pipeline-report"
+#: Its program is not of this project.
+BACKUP_COPY: Final = "backup-copy"
 DIGEST: Final = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 
 
@@ -177,15 +179,16 @@ def image_faults(docs: list[Doc], *, by_digest: bool) -> list[str]:
     """Find services that use different images, and a pipeline that uses theirs; with `by_digest`, also images without a
     digest."""
     images: dict[bool, set[str]] = {True: set(), False: set()}
+    others: set[str] = set()
     for doc in workloads(docs):
-        images[_labels(doc).get(COMPONENT_LABEL) in {PIPELINE, REPORT}].update(
-            each["image"] for each in containers_of(doc)
-        )
+        label = _labels(doc).get(COMPONENT_LABEL)
+        chosen = others if label == BACKUP_COPY else images[label in {PIPELINE, REPORT}]
+        chosen.update(each["image"] for each in containers_of(doc))
     services, pipeline = images[False], images[True]
     found = [f"there are several images: {sorted(each)}" for each in images.values() if len(each) > 1]
     found += [f"the pipeline runs {image}, which is the services'" for image in sorted(services & pipeline)]
     if by_digest:
-        named = sorted(services | pipeline)
+        named = sorted(services | pipeline | others)
         found += [f"image {image} is not named by a digest" for image in named if not DIGEST.fullmatch(image)]
     return found
 

@@ -50,7 +50,13 @@ RELEASES: Final = ("1.30", "1.37")
 CUSTOM_KINDS: Final = frozenset({"Certificate", "Issuer", "PodMonitor", "PrometheusRule", "ScaledObject"})
 #: Secrets created by the person who applies the production overlay.
 GIVEN_SECRETS: Final = frozenset(
-    {"sharegroups-store", "sharegroups-pipeline-store", "sharegroups-store-tls", "sharegroups-sentinels"}
+    {
+        "sharegroups-store",
+        "sharegroups-pipeline-store",
+        "sharegroups-store-tls",
+        "sharegroups-sentinels",
+        "sharegroups-bucket",
+    }
     | {
         f"sharegroups-{user}"
         for user in ("group-coordinator", "share-coordinator", "partition-leader", "init", "backup", "ingest")

@@ -4,6 +4,7 @@ they fail. tests/integration/share_node/test_backup_job.py runs them with real b
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -19,6 +20,28 @@ case "$1 ${BROKEN:-}" in
 "restore files") exit 1 ;;
 "backup "*) mkdir "$2" && echo whole >"$2/manifest.json" ;;
 esac
+"""
+
+
+BUCKET = COMPONENT.parent / "backup-bucket"
+#: A stand-in for rclone that copies files within this machine, and fails at the command of the number $FAILS.
+RCLONE = """#!/bin/sh
+echo "$@" >>"$CALLS"
+[ "$(wc -l <"$CALLS")" != "${FAILS:-}" ] || exit 1
+manifest=yes
+while :; do
+  case $1 in
+  --exclude) manifest=; shift 2 ;;
+  --*) shift ;;
+  copy | check) command=$1; shift ;;
+  *) break ;;
+  esac
+done
+[ "$command" = copy ] || exec diff -r "$1" "$2"
+mkdir -p "$2"
+for file in "$1"/*; do
+  [ -z "$manifest" ] && [ "${file##*/}" = manifest.json ] || cp "$file" "$2/"
+done
 """
 
 
@@ -49,6 +72,23 @@ class Place:
         }  # fmt: skip
         words = ["sh", str(COMPONENT / script), "--rate", "20"]
         return subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+    def copy(self, fails: int = 0) -> subprocess.CompletedProcess[str]:
+        """Copy to the bucket; rclone fails at its command of this number."""
+        program = self._bin / "rclone"
+        program.write_text(RCLONE)
+        program.chmod(0o755)
+        self.calls.unlink(missing_ok=True)
+        environ = {
+            "PATH": f"{self._bin}:{os.environ['PATH']}", "CALLS": str(self.calls), "FAILS": str(fails),
+            "BACKUPS": str(self.backups), "BUCKET": str(self.bucket),
+        }  # fmt: skip
+        words = ["sh", str(BUCKET / "copy.sh")]
+        return subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+    @property
+    def bucket(self) -> Path:
+        return self.backups.parent / "bucket"
 
     @property
     def names(self) -> list[str]:
@@ -118,6 +158,41 @@ def test_the_drill_fails_without_a_backup_and_with_one_that_is_not_whole(place: 
     place.has(OLD[0])
     assert place.run("drill.sh", broken="files").returncode == 1
     assert place.names == [OLD[0]]
+
+
+@pytest.mark.rule("CM-250")
+def test_whole_backups_are_copied_and_stay_in_the_bucket_when_they_are_gone_here(place: Place) -> None:
+    place.has(*OLD[:2])
+    (place.backups / OLD[0] / "segment-000001").write_text("records")
+    (place.backups / OLD[2]).mkdir()  # it was interrupted
+    done = place.copy()
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in place.bucket.iterdir()) == list(OLD[:2])
+    assert (place.bucket / OLD[0] / "segment-000001").read_text() == "records"
+    shutil.rmtree(place.backups / OLD[0])
+    assert place.copy().returncode == 0
+    assert (place.bucket / OLD[0] / "manifest.json").exists()
+
+
+@pytest.mark.rule("CM-250")
+@pytest.mark.parametrize("fails", [1, 2])
+def test_a_copy_that_fails_is_no_backup_until_the_next_run_completes_it(place: Place, fails: int) -> None:
+    place.has(OLD[0])
+    (place.backups / OLD[0] / "segment-000001").write_text("records")
+    assert place.copy(fails).returncode == 1
+    assert not (place.bucket / OLD[0] / "manifest.json").exists()
+    assert (place.bucket / OLD[0] / "segment-000001").exists() == (fails == 2)
+    assert place.copy().returncode == 0
+    assert (place.bucket / OLD[0] / "manifest.json").exists()
+
+
+@pytest.mark.rule("CM-250")
+def test_nothing_to_copy_and_a_copy_that_differs_are_failures(place: Place) -> None:
+    done = place.copy()
+    assert done.returncode == 1
+    assert "holds no backup. Try: kubectl" in done.stderr
+    place.has(OLD[0])
+    assert place.copy(fails=3).returncode == 1, "what is there is compared"
 
 
 @pytest.mark.rule("CM-235")

@@ -81,6 +81,31 @@ def test_nothing_is_wrong_with_the_example() -> None:
     assert scope_faults(docs, CUSTOM_KINDS) == []
 
 
+@pytest.mark.rule("CM-250")
+def test_the_example_with_a_bucket_copies_what_it_cannot_change() -> None:
+    docs = render_folder(KUBERNETES / "examples" / "backup-bucket")
+    assert faults(docs, "production") == []
+    assert backup_faults(docs) == []
+    assert scope_faults(docs, CUSTOM_KINDS) == []
+    doc, container = job(docs, "sharegroups-backup-copy")
+    mounts = {each["name"]: each for each in container["volumeMounts"]}
+    volumes = {each["name"]: each for each in template_of(doc)["spec"]["volumes"]}
+    assert volumes["backups"]["persistentVolumeClaim"] == {"claimName": "sharegroups-backups"}
+    assert mounts["backups"]["readOnly"] is True
+    assert container["command"] == ["sh", f"{mounts['scripts']['mountPath']}/copy.sh"]
+    (scripts,) = (
+        each for each in of_kind(docs, "ConfigMap")
+        if each["metadata"]["name"] == volumes["scripts"]["configMap"]["name"]
+    )  # fmt: skip
+    assert scripts["data"]["copy.sh"] == (KUBERNETES / "components" / "backup-bucket" / "copy.sh").read_text()
+    seen = environment_of(container, doc["metadata"], docs)
+    assert seen["BACKUPS"] == mounts["backups"]["mountPath"]
+    assert seen["RCLONE_CONFIG"] == f"{mounts['bucket']['mountPath']}/rclone.conf"
+    assert not {name for name in seen if name.startswith("SHAREGROUPS_")}, "it has no access to the store"
+    backed_up, _ = job(docs, "sharegroups-backup")
+    assert backed_up["spec"]["schedule"] < doc["spec"]["schedule"]
+
+
 @pytest.mark.rule("CM-235")
 def test_deleting_the_overlay_leaves_the_claim() -> None:
     assert of_kind(render_folder(EXAMPLE), "PersistentVolumeClaim") == []

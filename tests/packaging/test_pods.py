@@ -50,7 +50,16 @@ def test_each_role_and_job_has_an_account_of_its_own_without_rights_and_token() 
         accounts += used
     assert len(accounts) == len(set(accounts))
     roles = {"group-coordinator", "share-coordinator", "partition-leader"}
-    assert roles | {"init", "scaler", "pipeline", "pipeline-report", "backup", "restore-drill", "page"} == set(accounts)
+    assert roles | {
+        "init",
+        "scaler",
+        "pipeline",
+        "pipeline-report",
+        "backup",
+        "backup-copy",
+        "restore-drill",
+        "page",
+    } == set(accounts)
 
 
 @pytest.mark.rule("CM-236")
