@@ -75,8 +75,9 @@ _COUNTERS: Final = {
         "Offsets archived at the delivery limit, or released with one delivery left.",
     ),
 }
-#: The counts of acknowledge types, with the types' names as labels; renewals are not written, so have no count.
-_ACKS: Final = {f"n_{name}": name.capitalize() for name in ACK_NAMES.values() if f"n_{name}" in WRITE_COUNTS}
+#: The counts of acknowledge types, with the types' names as labels, which are those of the leaders' own metrics;
+#: renewals are not written, so have no count.
+_ACKS: Final = {f"n_{name}": name for name in ACK_NAMES.values() if f"n_{name}" in WRITE_COUNTS}
 _TROUBLE: Final = {
     "lost": ("sharegroups_ingest_lost_entries_total", "Entries that were gone before they were read."),
     "quarantined": ("sharegroups_ingest_quarantined_entries_total", "Entries that are not records."),

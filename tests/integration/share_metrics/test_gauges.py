@@ -57,8 +57,8 @@ def test_newest_values_stay_and_counts_add_up_over_batches(spark: SparkSession) 
     assert value("finished_offset") == 110
     assert value("lag") == 20
     assert value("in_flight_width") == 11
-    assert value("acknowledged_records_total", ack_type="Accept") == 15
-    assert value("acknowledged_records_total", ack_type="Reject") == 1
+    assert value("acknowledged_records_total", ack_type="accept") == 15
+    assert value("acknowledged_records_total", ack_type="reject") == 1
     assert value("timed_out_records_total") == 2
     assert value("limit_archived_records_total") == 3 + 2
     assert value("writes_total") == 4 + 2
@@ -109,7 +109,7 @@ def test_what_earlier_runs_have_kept_has_its_series_and_counts_nothing(spark: Sp
     again = update(110, 4, stats=stats)  # the share coordinator died with the ingest, so the leader sends it again
     gauges.take(Kind.SHARE_STATE, states(spark, [(9, again)]))
     assert [shown(name) for name in ("writes_total", "timed_out_records_total")] == [1, 0]
-    assert shown("acknowledged_records_total", ack_type="Accept") == 0
+    assert shown("acknowledged_records_total", ack_type="accept") == 0
 
 
 @pytest.mark.rule("PM-38", "PM-54", "PM-55")
@@ -136,7 +136,7 @@ def test_beyond_the_cap_partitions_are_rolled_up_by_topic(spark: SparkSession) -
     assert scraped.get_sample_value("sharegroups_ingest_share_group_start_offset", rolled) is None
     assert (
         scraped.get_sample_value(
-            "sharegroups_ingest_share_group_acknowledged_records_total", {**rolled, "ack_type": "Accept"}
+            "sharegroups_ingest_share_group_acknowledged_records_total", {**rolled, "ack_type": "accept"}
         )
         == 3
     )

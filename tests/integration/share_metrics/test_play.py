@@ -178,10 +178,10 @@ def test_gauges_are_the_ledger(seen: Seen) -> None:
     assert found["lag"] == {group: now_exactly(seen, group) for group in KNOWN}
     assert found["lag_unknown"] == {**dict.fromkeys(KNOWN, 0), "peek": 1}
     assert {group: count for group, count in found["members"].items() if count} == {"hung": 1, "peek": 1}
-    for kind, what in {"Accept": "accept", "Reject": "reject"}.items():
+    for kind in ("accept", "reject"):
         shown = found[f"acknowledged_records_total {kind}"]
-        assert {group: shown[group] for group in KNOWN} == {group: sums(seen, group)[what] for group in KNOWN}
-    assert found["acknowledged_records_total Release"]["work"] == RELEASED
+        assert {group: shown[group] for group in KNOWN} == {group: sums(seen, group)[kind] for group in KNOWN}
+    assert found["acknowledged_records_total release"]["work"] == RELEASED
     assert found["given_back_records_total"]["work"] == sums(seen, "work")["give back"] > 0
 
 
