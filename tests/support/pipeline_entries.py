@@ -24,8 +24,9 @@ KEY = SharePartitionKey("G1", TOPIC, 0)
 class MemoryStream:
     """A stream of ids: `runs` as the reader returns them, by epoch, and a tip as the store reports it."""
 
-    def __init__(self, ids: Sequence[EntryId]) -> None:
+    def __init__(self, ids: Sequence[EntryId], *, consecutive: bool = True) -> None:
         self.ids = list(ids)
+        self.consecutive = consecutive
         self.added = len(self.ids)
         self.last = self.ids[-1] if self.ids else EntryId(0, 0)
 
@@ -42,6 +43,12 @@ class MemoryStream:
         """Lose the newest entries, as a fail-over does: as if they were never added."""
         del self.ids[len(self.ids) - count :]
         self.added -= count
+        self.last = self.ids[-1] if self.ids else EntryId(0, 0)
+
+    def restore(self, first: int, last: int) -> None:
+        """Hold what a backup has, entries `first` up to `last` of those stored now; nothing was ever trimmed there."""
+        self.ids = self.ids[first : last + 1]
+        self.added = len(self.ids)
         self.last = self.ids[-1] if self.ids else EntryId(0, 0)
 
     @property

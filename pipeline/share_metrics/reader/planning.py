@@ -8,11 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from share_metrics.reader.offsets import NO_STREAM, EntryId, Gap, Position, Range, Tip
+from share_metrics.reader.offsets import NO_STREAM, START, EntryId, Gap, Position, Range, Tip
 
 
 class StreamQueries(Protocol):
     """The queries to the store that planning needs."""
+
+    @property
+    def consecutive(self) -> bool:
+        """True if the sequence numbers of the streams have no gaps within an epoch (SR-7)."""
+        ...
 
     def runs(self, stream: str, after: EntryId, through: EntryId, limit: int | None) -> Iterable[Range]:
         """Ranges that together hold the first `limit` entries (None: all) with `after` < id ≤ `through`, in order."""
@@ -58,7 +63,7 @@ def plan_stream(
     """
     tip = tip or NO_STREAM
     if goal.through is not None and goal.through <= start.id:
-        return _passed(stream, start, goal)
+        return _passed(stream, start, goal, queries)
     through = tip.last if goal.through is None else min(goal.through, tip.last)
     known = tip.added if goal.n is None and through == tip.last else goal.n
     n, gaps = _before(stream, start, tip, through, known, queries)
@@ -77,42 +82,79 @@ def plan_stream(
                 gaps.append(Gap(stream, start.id, end_id, added_by_goal - n - planned, "missing"))
             return StreamPlan(Position(goal.through, goal.n), ranges, gaps)
     if n + planned > known:
-        gaps.append(Gap(stream, start.id, start.id, n + planned - known, "tail"))
+        gaps += _tail(stream, start.id, n + planned - known, start.id, queries)
     else:
         gaps.append(Gap(stream, start.id, end_id, known - n - planned, "missing"))
     return StreamPlan(Position(end_id, known), ranges, gaps)
 
 
-def _passed(stream: str, start: Position, goal: Goal) -> StreamPlan:
+def _passed(stream: str, start: Position, goal: Goal, queries: StreamQueries) -> StreamPlan:
     """The plan for a goal that `start` has reached. If the goal's count is another one, see `_recounted`."""
     if goal.through == start.id and goal.n is not None and goal.n != start.n:
-        return StreamPlan(Position(start.id, goal.n), [], _recounted(stream, start, goal.n, start.id))
+        gaps = _recounted(stream, start, goal.n, start.id, queries)
+        return StreamPlan(Position(start.id, goal.n), [], gaps)
     return StreamPlan(start, [], [])
 
 
-def _recounted(stream: str, start: Position, n: int, last: EntryId) -> list[Gap]:
+def _recounted(stream: str, start: Position, n: int, last: EntryId, queries: StreamQueries) -> list[Gap]:
     """The gaps when the store now counts `n` entries up to a position, `last` being its newest one there.
 
-    If they are fewer, a tail was lost. If they are more, entries were written afterwards under ids that were already
-    read, as to a store that was restored from an old copy. They are never read.
+    If they are fewer, a tail was lost, or the store was restored and counts anew. If they are more, entries were
+    written afterwards under ids that were already read, as to a store that was restored from an old copy. They are
+    never read.
     """
-    lost, reason = (start.n - n, "tail") if n < start.n else (n - start.n, "missing")
-    return [Gap(stream, min(start.id, last), start.id, lost, reason)] if lost else []
+    if n > start.n:
+        return [Gap(stream, min(start.id, last), start.id, n - start.n, "missing")]
+    return _tail(stream, start.id, start.n - n, min(start.id, last), queries)
+
+
+def _tail(stream: str, at: EntryId, fewer: int, from_id: EntryId, queries: StreamQueries) -> list[Gap]:
+    """The gap of a tail that was lost up to the id `at`, where the store counts `fewer` entries than before.
+
+    A store that was restored from a backup does not count what had been trimmed before the backup, which is no loss.
+    So the loss is what the ids show, if that is less: nothing if the entry `at` is stored.
+    """
+    by_ids = _lost_by_ids(stream, at, queries) if fewer else None
+    lost = fewer if by_ids is None else min(fewer, by_ids)
+    return [Gap(stream, from_id, at, lost, "tail")] if lost else []
+
+
+def _lost_by_ids(stream: str, at: EntryId, queries: StreamQueries) -> int | None:
+    """How many entries up to the id `at` are no longer in the stream, counted from its newest one up to `at`.
+
+    None if the stream has no entry of that epoch up to there. Where ids are not consecutive, only 0 can be known.
+    """
+    after = EntryId(at.epoch, 0).before if queries.consecutive else at.before
+    newest = [piece.through for piece in queries.runs(stream, after, at, None)]
+    return at.seq - newest[-1].seq if newest else None
 
 
 def _before(  # noqa: PLR0917 - the inputs of a plan
     stream: str, start: Position, tip: Tip, through: EntryId, known: int | None, queries: StreamQueries
 ) -> tuple[int, list[Gap]]:
     """Entries added up to `start`, or up to the first stored one if that is later; and the gaps before it."""
-    if tip.added < start.n or tip.last < start.id:
+    fewer = tip.added < start.n or tip.last < start.id
+    if fewer or _may_have_lost(stream, start.id, tip, queries):
         n = _added_up_to(stream, start.id, tip, queries)
-        # Without a gap the loss was already reported: the position stays until newer entries arrive.
-        return n, _recounted(stream, start, n, tip.last)
+        if fewer or n <= start.n:
+            # Without a gap the loss was already reported: the position stays until newer entries arrive.
+            return n, _recounted(stream, start, n, tip.last, queries)
     gone = tip.trimmed if known is None else min(tip.trimmed, known)
     if gone <= start.n:
         return start.n, []
     first = tip.first if tip.length else tip.last
     return gone, [Gap(stream, start.id, min(first, through), gone - start.n, "trimmed")]
+
+
+def _may_have_lost(stream: str, at: EntryId, tip: Tip, queries: StreamQueries) -> bool:
+    """Return whether the stream may have lost a tail up to the id `at`, although it has as many entries again.
+
+    After a loss only a new owner writes, in a new epoch (SR-4). To count is cheap only where ids are consecutive; else
+    the entry `at` is asked for.
+    """
+    if at == START or at.epoch >= tip.last.epoch:
+        return False
+    return queries.consecutive or (tip.first <= at and _lost_by_ids(stream, at, queries) is None)
 
 
 def _added_up_to(stream: str, at: EntryId, tip: Tip, queries: StreamQueries) -> int:

@@ -110,6 +110,11 @@ class Reader:
         if self._options.light and kind is not Kind.SHARE_STATE:
             raise ValueError(f"only share_state can be read light, not {kind}: nothing else has state batches")
 
+    @property
+    def kind(self) -> Kind:
+        """The kind of its streams."""
+        return self._kind
+
     def streams(self, shards: int | None = None) -> list[str]:
         """All streams of the kind, including those that do not exist yet."""
         return streams_of(self._store, self._kind, shards)
@@ -294,6 +299,11 @@ class _StreamQueries(NamedTuple):
 
     reader: Reader
     last: EntryId
+
+    @property
+    def consecutive(self) -> bool:
+        """See `planning.StreamQueries`. Ids of topic logs are offsets (CM-40)."""
+        return self.reader.kind is not Kind.LOG_META
 
     def runs(self, stream: str, after: EntryId, through: EntryId, limit: int | None) -> Iterator[Range]:
         """See `planning.StreamQueries`."""

@@ -9,7 +9,7 @@ from kip932.ids import RESOURCE_GROUP, topic_id_text
 from kip932.records.v1 import metadata_log_pb2 as pb
 from share_metrics.reader.offsets import entry_id
 from share_metrics.reader.schemas import Kind
-from share_metrics.reader.store import Store
+from share_metrics.reader.store import Store, StoreReplyError, StoreUnreachableError
 
 _META_LOG: Final = "{meta}:log"
 _CLUSTER_ID: Final = "{meta}:cluster"
@@ -66,8 +66,17 @@ def _shards(store: Store, key: str) -> int:
 
 
 def cluster_id(store: Store) -> str:
-    """The cluster's id; "" in a store that has none. Raises what `Store.call` raises."""
-    found = store.call(_CLUSTER_ID, "GET", _CLUSTER_ID)
+    """The cluster's id; "" in a store that has none. Raises what `Store.call` raises; StoreUnreachableError, too, while
+    a backup is being restored into it: then the key is a hash (CM-143)."""
+    try:
+        found = store.call(_CLUSTER_ID, "GET", _CLUSTER_ID)
+    except StoreReplyError as error:
+        if "WRONGTYPE" not in str(error):
+            raise
+        raise StoreUnreachableError(
+            "a backup is being restored into the store; it can be read when that has ended. If it was interrupted, run "
+            "the same `sharegroups restore` again"
+        ) from None  # Spark passes on all texts of a chain, of which the first one would decide
     return found.decode() if found else ""
 
 

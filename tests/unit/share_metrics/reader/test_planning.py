@@ -167,3 +167,83 @@ def test_a_goal_that_was_passed_already_plans_nothing() -> None:
     stream = MemoryStream(epochs(6))
     start = Position(EntryId(1, 4), 5)
     assert plan_stream(STREAM, start, stream.tip, stream, goal=Goal(EntryId(1, 2), 3)) == (start, [], [])
+
+
+@pytest.mark.rule("PM-11", "PM-120")
+@pytest.mark.parametrize("consecutive", [True, False])
+@pytest.mark.parametrize("newer", [0, 3, 40])
+@pytest.mark.parametrize("limit", [None, 2])
+def test_what_was_trimmed_before_a_backup_is_not_lost(consecutive: bool, newer: int, limit: int | None) -> None:
+    """Entries 6 to 15 are in the backup; the reader had read the first 12 of 16."""
+    stream = MemoryStream(epochs(16), consecutive=consecutive)
+    at = Position(EntryId(1, 11), 12)
+    stream.restore(6, 15)
+    if newer:
+        stream.append(*(EntryId(2, seq) for seq in range(newer)))
+    planned, gaps = 0, []
+    for _ in range(60):
+        plan = plan_stream(STREAM, at, stream.tip, stream, limit=limit)
+        planned, gaps = planned + sum(piece.entries for piece in plan.ranges), gaps + plan.gaps
+        if plan.end == at:
+            break
+        at = plan.end
+    assert (planned, gaps, at) == (4 + newer, [], stream.tip.latest)
+
+
+@pytest.mark.rule("PM-11", "PM-120")
+@pytest.mark.parametrize("newer", [0, 3, 40])
+@pytest.mark.parametrize("limit", [None, 2])
+def test_what_is_not_in_a_backup_is_a_lost_tail_counted_by_ids(newer: int, limit: int | None) -> None:
+    """Entries 6 to 12 are in the backup; the reader had read all 16: three that it had read are lost."""
+    stream = MemoryStream(epochs(16))
+    at = stream.tip.latest
+    stream.restore(6, 12)
+    if newer:
+        stream.append(*(EntryId(2, seq) for seq in range(newer)))
+    planned, gaps = 0, []
+    for _ in range(60):
+        plan = plan_stream(STREAM, at, stream.tip, stream, limit=limit)
+        again = plan_stream(STREAM, at, stream.tip, stream, goal=Goal(plan.end.id, plan.end.n))
+        assert (again.end, again.ranges) == (plan.end, plan.ranges), "a batch is planned again as it was recorded"
+        assert [gap.lost for gap in again.gaps] == [gap.lost for gap in plan.gaps]
+        planned, gaps = planned + sum(piece.entries for piece in plan.ranges), gaps + plan.gaps
+        if plan.end == at:
+            break
+        at = plan.end
+    assert planned == newer
+    assert [(gap.lost, gap.reason, gap.to_id) for gap in gaps] == [(3, "tail", EntryId(1, 15))]
+    assert at.n == stream.added
+
+
+@pytest.mark.rule("PM-120")
+def test_a_loss_after_a_restore_is_counted_once() -> None:
+    stream = MemoryStream(epochs(16))
+    stream.restore(6, 12)
+    at = plan_stream(STREAM, Position(EntryId(1, 15), 16), stream.tip, stream).end
+    stream.lose_tail(2)
+    plan = plan_stream(STREAM, at, stream.tip, stream)
+    assert [gap.lost for gap in plan.gaps] == [2], "and not the three that were reported"
+    assert plan_stream(STREAM, plan.end, stream.tip, stream).gaps == []
+
+
+@pytest.mark.rule("PM-120")
+def test_without_an_entry_of_the_last_epoch_the_count_is_an_upper_bound() -> None:
+    stream = MemoryStream(epochs(10, 4))
+    at = stream.tip.latest
+    stream.restore(5, 8)
+    plan = plan_stream(STREAM, at, stream.tip, stream)
+    assert [gap.lost for gap in plan.gaps] == [14 - 4], "five of them had been trimmed; ids do not say how many"
+
+
+@pytest.mark.rule("PM-11", "PM-120")
+@pytest.mark.parametrize("consecutive", [True, False])
+def test_a_lost_tail_is_counted_at_once_though_there_are_as_many_entries_again(consecutive: bool) -> None:
+    """A limited batch does not reach the end of the stream, at which counts are compared."""
+    stream = MemoryStream(epochs(8), consecutive=consecutive)
+    at = stream.tip.latest
+    stream.lose_tail(3)
+    stream.append(*(EntryId(2, seq) for seq in range(20)))
+    plan = plan_stream(STREAM, at, stream.tip, stream, limit=5)
+    assert [(gap.lost, gap.reason) for gap in plan.gaps] == [(3, "tail")]
+    assert plan.end == Position(EntryId(2, 4), 10)
+    assert plan_stream(STREAM, plan.end, stream.tip, stream).gaps == []
