@@ -56,8 +56,9 @@ _GAUGES: Final = {
     ),
 }
 _ADD_UP: Final = frozenset({"lag", "in_flight_width"})
-#: How long, in seconds, a log end counts as current after it was last seen; longer if the job samples less often.
-FRESH_S: Final = 180.0
+#: How long, in seconds, a log end counts as current after it was last seen; see `current_for_s`.
+FRESH_S: Final = 90.0
+_FRESH_TRIGGERS: Final = 3
 #: The counters of share-partitions, by the columns that they sum up: names and meanings.
 _COUNTERS: Final = {
     "n_timeout": ("sharegroups_ingest_share_group_timed_out_records_total", "Records whose acquisition lock expired."),
@@ -93,6 +94,14 @@ _WAITING_MAX: Final = 60
 
 class ResumeError(Exception):
     """The values of earlier runs could not be read, so counters would begin at 0."""
+def current_for_s(trigger_s: float | None) -> float:
+    """How long a log end counts as current, by how often the job samples; None: a job that runs once.
+
+    A sample is applied by the first trigger that ends after it, so the newest one is up to two triggers old (PM-38).
+    """
+    return FRESH_S if trigger_s is None else max(FRESH_S, _FRESH_TRIGGERS * trigger_s)
+
+
 
 
 class _Seen(NamedTuple):

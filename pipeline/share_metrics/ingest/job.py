@@ -31,7 +31,7 @@ from share_metrics.archive.row_files import rows_in
 from share_metrics.archive.window_rows import states_of
 from share_metrics.causes import cause
 from share_metrics.gauges.counters import CountersFile
-from share_metrics.gauges.gauges import FRESH_S, Gauges
+from share_metrics.gauges.gauges import Gauges, current_for_s
 from share_metrics.gauges.scrape_port import scrape_port
 from share_metrics.ingest.group_configs import note_group_configs
 from share_metrics.ingest.log_samples import Sampler, newest_sample, samples
@@ -162,6 +162,7 @@ class Upkeep:
         self._trigger_s = trigger_s
         self._notify = notify
         self._now = now
+        self._failed: dict[str, str] = {}
         self._trigger_at = now()
         self._day = self._trigger_at.date()
 
@@ -191,18 +192,27 @@ class Upkeep:
         self._compact_all(COMPACT_FROM)
 
     def _trigger(self) -> None:
+        """Run the tasks. After one that found no store the others wait for the next trigger, as it would take each of
+        them as long to find none."""
         for failed, do in self._at_triggers.items():
-            self._try(failed, do)
+            if not self._try(failed, do):
+                return
 
     def _compact_all(self, at_least: int) -> None:
         for kind in self._kinds:
             self._try(f"{kind}: batches were not merged", partial(self._compact, kind, at_least))
 
-    def _try(self, failed: str, do: Callable[[], object]) -> None:
+    def _try(self, failed: str, do: Callable[[], object]) -> bool:
+        """Run a task. Returns False if the store did not answer. Of equal failures in a row, the first is reported."""
         try:
             do()
         except (*SPARK_ERRORS, StoreUnreachableError, StoreReplyError, NoClusterError) as error:
-            self._notify(f"{failed}, which is retried later: {cause(str(error))}")
+            if self._failed.get(failed) != str(error):
+                self._notify(f"{failed}, which is retried later: {cause(str(error))}")
+            self._failed[failed] = str(error)
+            return not isinstance(error, StoreUnreachableError)
+        self._failed.pop(failed, None)
+        return True
 
 
 class Freshness(Collector):
@@ -262,8 +272,8 @@ def run(job: Job, exposition: Exposition, cluster: Cluster, notify: Notify, stop
             in_step(job.data, kind)
         if job.source.reader_name is None:
             job = job._replace(source=job.source._replace(reader_name=reader_name(job.data)))
-        fresh_s = max(FRESH_S, 0 if job.once else 3 * job.trigger_s)
-        gauges = Gauges(now=clock.now_s, fresh_s=fresh_s, keep=CountersFile(job.data).save)
+        current_s = current_for_s(None if job.once else job.trigger_s)
+        gauges = Gauges(now=clock.now_s, fresh_s=current_s, keep=CountersFile(job.data).save)
         fresh = Freshness(clock.now_s)
         with _served((gauges, fresh), exposition, notify):
             notify("Starting Spark …")
@@ -305,11 +315,7 @@ def _ingest(  # noqa: PLR0917 - the parts of a job
     stop: Stop,
 ) -> None:
     gauges = shown[0] if shown else None
-
-    def away() -> None:
-        if gauges is not None:
-            gauges.unknown_before(clock.now_s())
-
+    away = partial(_not_known, gauges, clock)
     away()
     upkeep = _upkeep(spark, job, gauges, clock, notify)
     upkeep.begin()
@@ -339,6 +345,12 @@ def _ingest(  # noqa: PLR0917 - the parts of a job
     finally:
         _end(running, notify)
     upkeep.end()
+
+
+def _not_known(gauges: Gauges | None, clock: StoreClock) -> None:
+    """Make the gauges unknown that are of the present: the store does not answer, or the job begins (PM-106)."""
+    if gauges is not None:
+        gauges.unknown_before(clock.now_s())
 
 
 def _started(spark: SparkSession, job: Job, gauges: Gauges | None, away: Callable[[], None], notify: Notify) -> Running:
@@ -434,7 +446,9 @@ def _upkeep(spark: SparkSession, job: Job, gauges: Gauges | None, clock: StoreCl
             note_store_memory(store, job.data, int(clock.now_s()))
 
     due: dict[str, Callable[[], object]] = {
-        "where logs end was not sampled": Sampler(job.source.store, job.data, clock, took),
+        "where logs end was not sampled": Sampler(
+            job.source.store, job.data, clock, took, partial(_not_known, gauges, clock)
+        ),
         "the names of topics and the groups with configs were not noted": note_names,
         "the store's memory was not noted": note_memory,
     }

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from share_metrics.ingest.store_clock import StoreClock
-from share_metrics.reader import NoClusterError, Store, StoreReplyError, StoreUnreachableError
+from share_metrics.reader import Store, StoreUnreachableError
 from share_metrics.reader.log_ends import SCHEMA, LogEnd, log_ends
 
 if TYPE_CHECKING:
@@ -40,30 +40,34 @@ Took = Callable[[datetime, Sequence[LogEnd]], None]
 
 
 class Sampler:
-    """Takes a sample whenever it is called, stores it, and passes it to `took`. Its times are those of `clock`."""
+    """Takes a sample whenever it is called, stores it, and passes it to `took`. Its times are those of `clock`.
+
+    `away` is called when the store does not answer, each time.
+    """
 
     def __init__(
-        self, opened: Callable[[], Store], data: Path, clock: StoreClock, took: Took = lambda at, ends: None
+        self,
+        opened: Callable[[], Store],
+        data: Path,
+        clock: StoreClock,
+        took: Took = lambda at, ends: None,
+        away: Callable[[], None] = lambda: None,
     ) -> None:
         self._opened = opened
         self._data = data
         self._clock = clock
         self._took = took
-        self._failed = ""
+        self._away = away
 
     def __call__(self) -> None:
-        """Take one sample. Raises what `Store.call` raises, or OSError; only the first of equal failures in a row."""
+        """Take one sample. Raises what `Store.call` raises, NoClusterError or OSError."""
         try:
             with self._opened() as store:
                 self._clock.ask(store)
                 at, ends = sample(store, self._data, self._clock.utc())
-        except (NoClusterError, StoreReplyError, StoreUnreachableError, OSError) as error:
-            again = str(error) == self._failed
-            self._failed = str(error)
-            if not again:
-                raise
-            return
-        self._failed = ""
+        except StoreUnreachableError:
+            self._away()
+            raise
         self._took(at, ends)
 
 

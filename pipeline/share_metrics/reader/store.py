@@ -62,6 +62,10 @@ _PAUSE_S: Final = 0.05
 #: How many times a command is retried while the store is loading its data, and the pause between attempts, in seconds.
 _LOADING_ATTEMPTS: Final = 600
 _LOADING_PAUSE_S: Final = 1.0
+#: How long, in seconds, a node may take to accept a connection, and to answer. Both are tried four times, so that a
+#: store that hangs, or an address that swallows what is sent there, is an error after about 9 s and 21 s.
+_CONNECT_S: Final = 2.0
+_ANSWER_S: Final = 5.0
 #: How long a Sentinel may take to answer, in seconds.
 _SENTINEL_S: Final = 2.0
 #: What Sentinels say of replicas from which nothing should be read.
@@ -69,6 +73,11 @@ _REPLICA_DOWN: Final = frozenset({b"s_down", b"o_down", b"disconnected"})
 #: The maximum number of pipelined commands per round trip, so that its replies stay small.
 _PIPELINE: Final = 500
 _BY_URL: Final = StoreAccess()
+#: What to check when a node that a Sentinel names does not answer.
+_OF_SENTINEL: Final = (
+    "; check that it runs, and that this machine reaches it by that address: a Sentinel gives the one that a node "
+    "announces (replica-announce-ip, replica-announce-port), and names a master that is gone until it has noticed that"
+)
 
 
 class StoreUnreachableError(Exception):
@@ -268,8 +277,10 @@ class Store:
             raise StoreReplyError(f"{node or self._parts.path}: {error}{source}") from error
         except (RedisError, OSError) as error:
             self._slots.clear()
+            check = _OF_SENTINEL if self._named_by else ""
             raise StoreUnreachableError(
-                f"the store at {node or self._parts.path}{self._named_by} does not answer: {self._meaning(error)}"
+                f"the store at {node or self._parts.path}{self._named_by} does not answer: "
+                f"{self._meaning(error)}{check}"
             ) from error
 
     def _meaning(self, error: Exception) -> str:
@@ -291,6 +302,7 @@ class Store:
                 known = {"credential_provider": _PasswordFile(self._user, file, STORE_PASSWORD)}
             client = redis.Redis.from_url(
                 url, **known, **self._tls, protocol=2, retry=Retry(ExponentialBackoff(0.5, 0.05), 3),
+                socket_timeout=_ANSWER_S, socket_connect_timeout=_CONNECT_S,
                 redis_connect_func=_read_only if self._replicas and self._mode == "cluster" else None,
             )  # fmt: skip
             if self._scheme == "rediss":

@@ -194,7 +194,7 @@ def test_where_the_store_refuses_the_sampling_lag_is_unknown_and_never_0(
             "ACL", "SETUSER", "half", "on", "nopass", "+@read", "+@connection", "+eval_ro",
             *(f"%R~{keys}" for keys in ("{sgs:*", "{gc:*", "sgs:*", "gc:*", "{meta}*")),
         )  # fmt: skip
-    monkeypatch.setattr(job, "FRESH_S", 0.0)
+    monkeypatch.setattr(job, "current_for_s", lambda _: 0.0)
     path = scene.cluster.store_socket
     source = Source(f"unix://half@{path}", reader_name="")
     found, reported, text = scene.ingest(tmp_path / "data", source)

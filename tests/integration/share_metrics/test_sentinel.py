@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from share_metrics.reader import Kind, Reader, ReadOptions, Store
+from share_metrics.reader import Kind, Reader, ReadOptions, Store, StoreUnreachableError
+from share_metrics.reader import store as reader_store
 from tests.support.cluster_nodes import ran, until_true
 from tests.support.pipeline_entries import snapshot, update
 from tests.support.stores import Server, Valkey
@@ -90,3 +92,24 @@ def test_pages_come_from_the_replica_that_a_sentinel_names(watched: Watched) -> 
     watched.replica.stop()
     assert read() == expected
     world.redis.close()
+
+
+@pytest.mark.rule("PM-121", "PM-122")
+@pytest.mark.parametrize("how", ["gone", "hangs"])
+def test_a_master_that_a_sentinel_names_and_that_does_not_answer(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(reader_store, "_ANSWER_S", 0.1)
+    process = watched.master.process
+    assert process is not None
+    process.send_signal(signal.SIGKILL if how == "gone" else signal.SIGSTOP)
+    sentinel, master = f"127.0.0.1:{watched.sentinel.port}", f"127.0.0.1:{watched.master.port}"
+    try:
+        with Store(f"redis+sentinel://{sentinel}/main") as store, pytest.raises(StoreUnreachableError) as failed:
+            store.call("key", "GET", "key")
+    finally:
+        process.send_signal(signal.SIGCONT)
+    words = str(failed.value)
+    assert words.startswith(f"the store at {master}, which Sentinel {sentinel} names for main, does not answer: ")
+    assert ("refused" if how == "gone" else "imeout") in words
+    assert "check that it runs, and that this machine reaches it by that address" in words

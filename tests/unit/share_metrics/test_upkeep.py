@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from share_metrics.ingest.job import COMPACT_FROM, Upkeep
-from share_metrics.reader import Kind, StoreUnreachableError
+from share_metrics.reader import Kind, StoreReplyError, StoreUnreachableError
 
 KINDS = (Kind.SHARE_STATE, Kind.GROUP)
 FAILED = "where logs end was not sampled"
@@ -84,6 +84,34 @@ def test_upkeep_that_fails_is_reported_and_ends_nothing(error: Exception) -> Non
         *(f"{kind}: batches were not merged, which is retried later: {error}" for kind in KINDS),
     ]
     assert job.checked(0) == []
+
+
+@pytest.mark.rule("PM-18", "PM-121")
+def test_of_equal_failures_in_a_row_the_first_is_reported() -> None:
+    job = Job(trigger_s=60)
+    for words in ("no", "no", "never", "", "no"):
+        job.error = StoreUnreachableError(words) if words else None
+        job.checked(60)
+    said = [words for words in job.reported if words.startswith(FAILED)]
+    assert said == [f"{FAILED}, which is retried later: {words}" for words in ("no", "never", "no")]
+
+
+@pytest.mark.rule("PM-121")
+@pytest.mark.parametrize(
+    ("error", "ran"),
+    [(StoreUnreachableError("it hangs"), ["first"]), (StoreReplyError("it refuses"), ["first", "second"])],
+)
+def test_a_store_that_does_not_answer_is_asked_once_in_a_trigger(error: Exception, ran: list[str]) -> None:
+    """To find that it does not takes many seconds, in which the job does nothing else."""
+    did: list[str] = []
+
+    def first() -> None:
+        did.append("first")
+        raise error
+
+    tasks = {"the first failed": first, "the second failed": lambda: did.append("second")}
+    Upkeep((), lambda *_: None, tasks, 60, lambda _: None).begin()
+    assert did == ran
 
 
 def test_a_mistake_of_ours_is_not_hidden() -> None:

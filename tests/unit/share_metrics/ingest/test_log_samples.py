@@ -12,7 +12,7 @@ import pytest
 from share_metrics.ingest import log_samples
 from share_metrics.ingest.log_samples import Sampler, newest_sample, sample, stored_samples
 from share_metrics.ingest.store_clock import StoreClock
-from share_metrics.reader import Store, StoreReplyError
+from share_metrics.reader import Store, StoreReplyError, StoreUnreachableError
 from share_metrics.reader.log_ends import LogEnd
 
 STORE: Any = None
@@ -111,17 +111,22 @@ def test_the_newest_sample_up_to_a_time_is_found(tmp_path: Path, logs: Logs) -> 
     assert newest_sample(tmp_path, AT - timedelta(microseconds=1)) is None
 
 
-@pytest.mark.rule("PM-18")
-def test_the_same_failure_in_succession_is_raised_once(tmp_path: Path, logs: Logs) -> None:
+@pytest.mark.rule("PM-18", "PM-121")
+def test_a_sample_that_fails_is_raised_and_one_that_finds_no_store_is_noticed(tmp_path: Path, logs: Logs) -> None:
     took: list[Any] = []
-    sampler = Sampler(lambda: nullcontext(STORE), tmp_path, Unasked(print), lambda at, found: took.append(found))  # type: ignore[arg-type,return-value] # no store
-    raised = []
-    for error in ("no", "no", "never", None, "no"):
-        logs.error = StoreReplyError(error) if error else None
-        try:
+    away: list[str] = []
+    sampler = Sampler(
+        lambda: nullcontext(STORE),  # type: ignore[arg-type,return-value] # no store
+        tmp_path,
+        Unasked(print),
+        lambda at, found: took.append(found),
+        lambda: away.append("away"),
+    )
+    for error in (StoreReplyError("no"), StoreUnreachableError("away"), StoreUnreachableError("away")):
+        logs.error = error
+        with pytest.raises(type(error)):
             sampler()
-            raised.append("")
-        except StoreReplyError as reported:
-            raised.append(str(reported))
-    assert raised == ["no", "", "never", "", "no"]
+    assert away == ["away", "away"]
+    logs.error = None
+    sampler()
     assert took == [[LogEnd("t", 0, 0, 1, 1)]]
