@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
@@ -19,8 +19,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from pyspark.sql import DataFrame
 
-from kip932.ids import ACK_NAMES
+from kip932.ids import ACK_NAMES, shard_index
 from share_metrics.gauges.counters import Counters, Key
+from share_metrics.gauges.lost_tails import lost_tails, rows_after
 from share_metrics.metrics.newest import newest_members, newest_states, rebalances, stream_news, topic_names
 from share_metrics.reader import Kind
 from share_metrics.reader.log_ends import LogEnd
@@ -86,14 +87,13 @@ _TROUBLE: Final = {
 }
 
 _Log = tuple[str, int]
+_STATE_STREAMS: Final = "{sgs:"
 #: The limit for reading the rows of earlier runs.
 _RESUME_MAX_S: Final = 3_600.0
 #: The maximum number of samples that wait until everything up to their time was read; beyond it the oldest is dropped.
 _WAITING_MAX: Final = 60
 
 
-class ResumeError(Exception):
-    """The values of earlier runs could not be read, so counters would begin at 0."""
 def current_for_s(trigger_s: float | None) -> float:
     """How long a log end counts as current, by how often the job samples; None: a job that runs once.
 
@@ -102,6 +102,8 @@ def current_for_s(trigger_s: float | None) -> float:
     return FRESH_S if trigger_s is None else max(FRESH_S, _FRESH_TRIGGERS * trigger_s)
 
 
+class ResumeError(Exception):
+    """The values of earlier runs could not be read, so counters would begin at 0."""
 
 
 class _Seen(NamedTuple):
@@ -218,7 +220,9 @@ class Gauges(Collector):
             raise ResumeError("values for Prometheus from earlier runs are not there, so this batch is not counted")
         again = self._counters.has(kind, number)
         new_counts = stream_news(rows).collect()
-        states = newest_states(rows).collect() if kind is Kind.SHARE_STATE and not again else []
+        of_states = kind is Kind.SHARE_STATE and not again
+        tails = lost_tails(rows) if of_states and any(row["lost"] for row in new_counts) else {}
+        states = newest_states(rows_after(rows, tails) if kept else rows).collect() if of_states else []
         of_groups = kind is Kind.GROUP and not again
         members, computed, names = (
             of(rows).collect() if of_groups else [] for of in (newest_members, rebalances, topic_names)
@@ -237,6 +241,8 @@ class Gauges(Collector):
                 counters.batches[kind] = number
                 self._keep(counters)
             self._counters = counters
+            if tails:
+                self._forget(tails)
             for key, newest in found.items():
                 self._take_state(key, newest)
             self._of_groups_known |= of_groups
@@ -328,6 +334,17 @@ class Gauges(Collector):
         else:
             partition = known.setdefault(key, _Partition())
             partition.take(row)
+
+    def _forget(self, streams: Container[str]) -> None:
+        """Forget the values of the share-partitions of these streams, which lost a tail: they may be those of entries
+        that the store no longer has. They are unknown until they are written again (PM-123)."""
+        shards = sum(stream.startswith(_STATE_STREAMS) for stream in self._unread)
+        for known in (self._partitions, self._rolled_up):
+            for (group, topic_id, partition), one in known.items():
+                shard = shard_index(f"{group}:{topic_id}:{partition}", shards) if shards else None
+                if shard is None or f"{_STATE_STREAMS}{shard}}}:log" in streams:
+                    one.values.clear()
+                    one.hwm_s = 0.0
 
     def _of_partitions(self) -> list[Metric]:
         gauges = {value: GaugeMetricFamily(name, words, labels=_PARTITION)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from kip932.ids import shard_index
 from share_metrics.gauges.counters import Key
-from share_metrics.gauges.gauges import ROLLED_UP, Gauges
+from share_metrics.gauges.gauges import ROLLED_UP, Gauges, current_for_s
 from share_metrics.reader.log_ends import LogEnd
 
 TOPIC = "t"
@@ -228,3 +229,37 @@ def test_without_a_start_offset_the_lag_is_known_of_an_empty_log_alone(
     gauges.sampled(NOW_S, [partition(7, log_start)])
     gauges.read_up_to(NOW_S)
     assert known(gauges) == expected
+
+
+@pytest.mark.rule("PM-123")
+def test_share_partitions_of_a_stream_that_lost_its_tail_are_unknown_until_they_are_written() -> None:
+    gauges = gauges_at()
+    keys: list[Key] = [("a", TOPIC, partition) for partition in range(8)]
+    for key in keys:
+        take_state(gauges, key, news(1, lag=3))
+    streams = [f"{{sgs:{shard}}}:log" for shard in range(2)]
+    gauges.positions({}, dict.fromkeys(streams, 9))
+    lost = {key for key in keys if shard_index("{}:{}:{}".format(*key), 2) == 1}
+    assert 0 < len(lost) < len(keys)
+    gauges._forget({streams[1]})
+    shown = series(gauges, "sharegroups_ingest_share_group_lag")
+    assert {("a", TOPIC, int(partition)) for _, partition in shown} == set(keys) - lost
+    assert known(gauges)[1] == len(lost)
+    for key in lost:
+        take_state(gauges, key, news(1, lag=4))
+    assert set(series(gauges, "sharegroups_ingest_share_group_lag").values()) == {3, 4}
+    assert known(gauges)[1] == 0
+
+
+@pytest.mark.rule("PM-38", "PM-121")
+@pytest.mark.parametrize(("trigger_s", "current_s"), [(None, 90), (2, 90), (60, 180), (300, 900)])
+def test_a_lag_is_current_for_three_triggers_but_at_least_for_a_minute_and_a_half(
+    trigger_s: float | None, current_s: float
+) -> None:
+    gauges = Gauges(now=lambda: NOW_S, fresh_s=current_for_s(trigger_s))
+    for age_s, lag in ((current_s + 1, None), (current_s, 9)):
+        take_state(gauges, ("a", TOPIC, 0), news(1) | {"hwm_s": None})
+        gauges._partitions["a", TOPIC, 0].hwm_s = 0.0
+        gauges.sampled(NOW_S - age_s, [partition(10)])
+        gauges.read_up_to(NOW_S)
+        assert known(gauges)[0] == lag
