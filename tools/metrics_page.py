@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -26,6 +27,7 @@ from shard_runtime.metrics.store import watch_store
 from shard_runtime.rpc.quotas import ClientQuotas
 from share_coordinator.metrics import ShareCoordinatorMetrics
 from share_metrics.gauges.gauges import Gauges
+from share_metrics.gauges.process_usage import ProcessUsage
 from share_metrics.ingest.job import Freshness
 from share_node.backup.manifest import Manifest
 from share_node.backup.textfile import BackupMetrics
@@ -128,7 +130,9 @@ def backup_rows() -> Iterator[Row]:
 
 def ingest_rows() -> Iterator[Row]:
     """Yield the metrics of an ingest; its collectors declare their families only by returning them."""
-    return map(_row, [*Gauges().collect(), *Freshness().collect()])
+    usage = ProcessUsage()
+    usage.watch_java(os.getpid())
+    return map(_row, [*Gauges().collect(), *Freshness().collect(), *usage.collect()])
 
 
 def worker_rows() -> Iterator[Row]:

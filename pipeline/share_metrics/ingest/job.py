@@ -32,6 +32,7 @@ from share_metrics.archive.window_rows import states_of
 from share_metrics.causes import cause
 from share_metrics.gauges.counters import CountersFile
 from share_metrics.gauges.gauges import Gauges, current_for_s
+from share_metrics.gauges.process_usage import ProcessUsage
 from share_metrics.gauges.scrape_port import scrape_port
 from share_metrics.ingest.group_configs import note_group_configs
 from share_metrics.ingest.log_samples import Sampler, newest_sample, samples
@@ -52,7 +53,7 @@ from share_metrics.reader.log_ends import LogEnd
 from share_metrics.reader.streams import cluster_id
 from share_metrics.report import Logs, Report, collect
 from share_metrics.report.periods import READ_BACK
-from share_metrics.spark import build_session, tasks_wanted
+from share_metrics.spark import build_session, java_pid, tasks_wanted
 from share_metrics.surroundings import with_surroundings
 
 _POLL_S: Final = 1
@@ -274,10 +275,11 @@ def run(job: Job, exposition: Exposition, cluster: Cluster, notify: Notify, stop
             job = job._replace(source=job.source._replace(reader_name=reader_name(job.data)))
         current_s = current_for_s(None if job.once else job.trigger_s)
         gauges = Gauges(now=clock.now_s, fresh_s=current_s, keep=CountersFile(job.data).save)
-        fresh = Freshness(clock.now_s)
-        with _served((gauges, fresh), exposition, notify):
+        fresh, usage = Freshness(clock.now_s), ProcessUsage()
+        with _served((gauges, fresh), exposition, notify, usage):
             notify("Starting Spark …")
             spark = cluster.session("sharegroups metrics ingest")
+            usage.watch_java(java_pid(spark))
             job = job._replace(source=job.source.split_into(tasks_wanted(spark)))
             with stop.on_signals():
                 _ingest(spark, job, (gauges, fresh) if exposition.wanted else None, clock, notify, stop)
@@ -486,24 +488,25 @@ def _note_progress(  # noqa: PLR0917 - what progress is noted in
 
 
 @contextmanager
-def _served(collectors: Sequence[Collector], exposition: Exposition, notify: Notify) -> Iterator[None]:
+def _served(
+    collectors: Sequence[Collector], exposition: Exposition, notify: Notify, usage: ProcessUsage
+) -> Iterator[None]:
     """Serve the gauges inside, and write the text file at the end. Raises ExpositionError or FolderError.
 
+    The port has the `usage` of the processes too; in a file it would be that of a process that has ended.
     If the work inside raises and the file cannot be written either, the second error is only printed.
     """
     if not exposition.wanted:
         yield
         return
-    registry = CollectorRegistry()
-    for one in collectors:
-        registry.register(one)
+    registry = _registry(collectors)
 
     def write() -> None:
         if exposition.textfile is not None:
             with writing(exposition.textfile, _TEXTFILE):
                 write_to_textfile(str(exposition.textfile), registry)
 
-    with _at_port(registry, exposition, notify):
+    with _at_port(_registry((*collectors, usage)), exposition, notify):
         try:
             yield
         except BaseException:
@@ -513,6 +516,13 @@ def _served(collectors: Sequence[Collector], exposition: Exposition, notify: Not
                 notify(str(error))
             raise
         write()
+
+
+def _registry(collectors: Iterable[Collector]) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    for one in collectors:
+        registry.register(one)
+    return registry
 
 
 @contextmanager

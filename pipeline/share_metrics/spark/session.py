@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -199,6 +199,12 @@ def tasks_wanted(session: SparkSession) -> int:
     if not is_local(session.sparkContext.master or LOCAL):
         session.range(1).count()
     return 2 * session.sparkContext.defaultParallelism
+
+
+def java_pid(session: SparkSession) -> int:
+    """The id of the Java process that the session runs in."""
+    java: Any = session.sparkContext._jvm  # Spark has no public name for its bridge
+    return int(java.java.lang.ProcessHandle.current().pid())
 
 
 def own_source(session: SparkSession) -> None:

@@ -59,7 +59,7 @@ class Ending:
         self._folder = folder
         self._gauges = folder / "gauges"
         self._gauges.mkdir()
-        for name in ("build_session", "compact", "note_topics", "note_group_configs", "note_store_memory"):
+        for name in ("build_session", "java_pid", "compact", "note_topics", "note_group_configs", "note_store_memory"):
             patched.setattr(job, name, nothing)
         patched.setattr(Source, "store", lambda *_: nullcontext())
         patched.setattr(job, "Reader", Streams)

@@ -180,7 +180,8 @@ def test_what_was_trimmed_before_a_backup_is_not_lost(consecutive: bool, newer: 
     stream.restore(6, 15)
     if newer:
         stream.append(*(EntryId(2, seq) for seq in range(newer)))
-    planned, gaps = 0, []
+    planned = 0
+    gaps: list[Gap] = []
     for _ in range(60):
         plan = plan_stream(STREAM, at, stream.tip, stream, limit=limit)
         planned, gaps = planned + sum(piece.entries for piece in plan.ranges), gaps + plan.gaps
@@ -200,7 +201,8 @@ def test_what_is_not_in_a_backup_is_a_lost_tail_counted_by_ids(newer: int, limit
     stream.restore(6, 12)
     if newer:
         stream.append(*(EntryId(2, seq) for seq in range(newer)))
-    planned, gaps = 0, []
+    planned = 0
+    gaps: list[Gap] = []
     for _ in range(60):
         plan = plan_stream(STREAM, at, stream.tip, stream, limit=limit)
         again = plan_stream(STREAM, at, stream.tip, stream, goal=Goal(plan.end.id, plan.end.n))
