@@ -326,7 +326,7 @@ def query_failure(error: Exception) -> click.ClickException:
     type=click.Choice(["auto", "local", "spark"]),
     default="auto",
     show_default=True,
-    help="What makes the page: this process, or Spark; auto takes Spark for many rows, --tables, --master and --conf.",
+    help="What makes the page and tables: this process, or Spark; auto takes Spark for many rows, --master and --conf.",
 )
 @click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The HTML file to write.")
 def report(  # noqa: PLR0917 - click passes options by name
@@ -339,18 +339,19 @@ def report(  # noqa: PLR0917 - click passes options by name
         from share_metrics.java import is_submitted  # noqa: PLC0415
         from share_metrics.pages import Engine, collected_here, engine_for  # noqa: PLC0415
         from share_metrics.report import render, totals  # noqa: PLC0415
+        from share_metrics.report.words import counted  # noqa: PLC0415
 
         times = (time_of(begin) if begin else None, time_of(end) if end else None)
         if times[0] and times[1] and times[0] >= times[1]:
             raise click.UsageError(f"--from {times[0].isoformat()} is not before --to {times[1].isoformat()}")
         writable(out, "--out")
-        needing = [name for name, given in (("--tables", tables), ("--master", master), ("--conf", conf)) if given]
+        needing = [name for name, given in (("--master", master), ("--conf", conf)) if given]
         if engine == Engine.LOCAL and needing:
             raise click.UsageError(f"{needing[0]} needs Spark: leave it out, or give --engine spark")
         if engine == Engine.AUTO:
-            engine = Engine.SPARK if needing or is_submitted() else engine_for(data, times)
+            engine = Engine.SPARK if needing or is_submitted() else engine_for(data, times, tables)
         if engine == Engine.LOCAL:
-            found = collected_here(data, times, int(window), _print_progress)
+            found = collected_here(data, times, int(window), _print_progress, tables)
         else:
             found = _collected_by_spark(data, times, int(window), tables, (master, settings_of(conf)))
         with writing(out, "--out"):
@@ -358,8 +359,8 @@ def report(  # noqa: PLR0917 - click passes options by name
     if output == "json":
         click.echo(json.dumps({"page": str(out), "light": found.light} | totals(found)))
         return
-    summary = "; ".join([f"{len(found.partitions):,} share-partitions", *(found.findings or ["nothing odd was found"])])
-    click.echo(f"{found.light}: {summary}")
+    parts = [counted(len(found.partitions), "share-partition"), *(found.findings or ["nothing odd was found"])]
+    click.echo(f"{found.light}: {'; '.join(parts)}")
     click.echo(str(out))
 
 

@@ -16,13 +16,15 @@ import pyarrow as pa
 
 from share_metrics.archive.commits import visible
 from share_metrics.archive.folders import FolderError
-from share_metrics.archive.page_rows import PageFiles, newest_time, watermarks
+from share_metrics.archive.page_rows import NO_END, PageFiles, newest_time, watermarks
+from share_metrics.archive.table_files import news_of
 from share_metrics.ingest.log_samples import newest_sample
 from share_metrics.ingest.read_up_to import read_up_to
 from share_metrics.reader import Kind
 from share_metrics.report.by_process import collect_here
 from share_metrics.report.model import Report
 from share_metrics.report.periods import READ_BACK, Known
+from share_metrics.report.tables_by_process import write_tables_here
 from share_metrics.surroundings import with_surroundings
 
 #: A page that needs more rows than this, or larger files of its hours, is made by Spark.
@@ -51,9 +53,9 @@ class Asked(NamedTuple):
     known: Known
 
 
-def engine_for(data: Path, times: Times) -> Engine:
-    """What makes a page of `data` unless an option names it: Spark if there are many rows, or if they are in another
-    file system.
+def engine_for(data: Path, times: Times, tables: bool = False) -> Engine:
+    """What makes a page of `data`, and `tables`, unless an option names it: Spark if there are many rows, or if they
+    are in another file system.
 
     Counts rows by the footers of files, whose names show their hours. Raises FolderError if they cannot be read.
     """
@@ -63,23 +65,31 @@ def engine_for(data: Path, times: Times) -> Engine:
     newest = max((one.hour for one in pieces), default="")
     end = times[1] or (datetime.fromisoformat(f"{newest}:00+00:00") + _HOUR if newest else datetime.now(UTC))
     begin = times[0] or end - 2 * _HOUR
-    files = PageFiles(data, begin - READ_BACK, end)
     with _readable(data):
+        if tables:
+            news = news_of(data, datetime.now(UTC))
+            begin, end = min([begin, *news.first.values()]), max(end, NO_END)
+        files = PageFiles(data, begin - READ_BACK, end)
         few = files.size <= BYTES_HERE_MAX and files.weigh(ROWS_HERE_MAX) <= ROWS_HERE_MAX
     return Engine.LOCAL if few else Engine.SPARK
 
 
-def collected_here(data: Path, times: Times, window_s: int, notify: Callable[[str], None]) -> Report:
+def collected_here(
+    data: Path, times: Times, window_s: int, notify: Callable[[str], None], tables: bool = False
+) -> Report:
     """The report on the rows in `data`, made in this process; by default on the hour that ends with the window of the
     newest entry.
 
-    Raises FolderError if nothing was ingested yet or rows cannot be read, ValueError if the start is not before the
-    end.
+    `tables`: store windows as Parquet too (PM-35). Raises FolderError if nothing was ingested yet or rows cannot be
+    read, ValueError if the start is not before the end.
     """
     check_ingested(data)
-    notify("Collecting …")
     with _readable(data):
         begin, end, known = asked_for(data, times, window_s, times[1] or _newest(data))
+        if tables:
+            notify("Keeping windows …")
+            write_tables_here(data, datetime.now(UTC))
+        notify("Collecting …")
         found = collect_here(data, begin, end, window_s, known)
         return with_surroundings(found, data, begin, end, known.until)
 

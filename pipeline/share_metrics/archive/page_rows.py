@@ -33,6 +33,8 @@ _OLD: Final = 0.1
 _COUNTED_AT_ONCE: Final = 256
 _STATE_COLUMNS: Final = tuple(dict.fromkeys((*EVERY.needed, "entry_id")))
 _NO_ID: Final = (1 << 62, 0)
+#: An end after every row.
+NO_END: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 Id = tuple[int, int]
 
@@ -158,6 +160,14 @@ def _paths(pieces: Iterable[Piece]) -> list[str]:
 
 def _key_of(row: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in KEY)
+
+
+def log_batches(data: Path, columns: Sequence[str], wanted: Any = None) -> Iterator[Any]:
+    """The rows of `log_meta` that pyarrow's filter `wanted` keeps, a table for each file; none unless they were
+    ingested."""
+    for span in visible(data, Kind.LOG_META):
+        for piece in span.pieces:
+            yield read_table([piece.path], Kind.LOG_META, columns, wanted)
 
 
 def newest_time(data: Path) -> datetime | None:

@@ -14,23 +14,13 @@ from share_metrics.metrics.common import KEY, ORDER, place
 from share_metrics.replay.measuring import EVERY, Measured, Part, measured
 from share_metrics.replay.progress_rows import COUNTS, NEWEST, NULLABLE
 from share_metrics.replay.replay import Replay
+from share_metrics.replay.tally_rows import COLUMNS, TIME, tally_row
 from share_metrics.replay.write_columns import Key
 
-_TIME: Final = pa.timestamp("us", tz="UTC")
 _TALLY: Final = pa.struct(
     [
-        ("window", _TIME),
-        ("released_lb", pa.int64()),
-        ("accepted_lb", pa.int64()),
-        ("archived_lb", pa.int64()),
-        ("in_flight_batches", pa.int32()),
-        ("in_flight_width_lb", pa.int64()),
-        ("waits", pa.list_(pa.struct([("until", _TIME), ("records", pa.int64())]))),
-        ("release_to_final_p50_ms", pa.int64()),
-        ("release_to_final_p95_ms", pa.int64()),
-        ("release_to_final_p99_ms", pa.int64()),
-        ("delivery_counts_lb", pa.list_(pa.int64())),
-        ("incomplete", pa.bool_()),
+        ("window", TIME),
+        *COLUMNS,
         ("ends", pa.list_(pa.struct([("bound", pa.string()), ("ms", pa.int64()), ("records", pa.int64())]))),
     ]
 )
@@ -40,18 +30,18 @@ _SUSPECT: Final = pa.struct(
         ("state", pa.string()),
         ("delivery_count", pa.int32()),
         ("reason", pa.string()),
-        ("first_seen", _TIME),
-        ("last_seen", _TIME),
+        ("first_seen", TIME),
+        ("last_seen", TIME),
         ("times_released", pa.int64()),
     ]
 )
 _LONG: Final = pa.int64()
 _STEPS: Final = pa.struct(
     [
-        ("window", _TIME),
+        ("window", TIME),
         *((name, _LONG) for name in (*COUNTS, *NULLABLE)),
         *((name, pa.int32() if name == "state_epoch" else _LONG) for name in NEWEST),
-        *((name, _TIME) for name in ("done_at", "hwm_at")),
+        *((name, TIME) for name in ("done_at", "hwm_at")),
         ("gone", pa.bool_()),
     ]
 )
@@ -70,7 +60,7 @@ _LOAD: Final = pa.struct(
     ]
 )
 _WHY: Final = pa.struct(
-    [("window", _TIME), ("kind", pa.string()), ("records", _LONG), ("example", pa.string()), ("said_at", _TIME)]
+    [("window", TIME), ("kind", pa.string()), ("records", _LONG), ("example", pa.string()), ("said_at", TIME)]
 )
 _FOUND: Final = pa.schema(
     [
@@ -187,21 +177,7 @@ def _rows_of(found: Measured, parts: Part) -> Iterator[dict[str, Any]]:
 def _rows(key: Key, replay: Replay) -> Iterator[dict[str, Any]]:
     named = dict(zip(KEY, key, strict=True))
     for at, tally in sorted(replay.windows.items()):
-        counts = {
-            "window": at,
-            "released_lb": tally.released_lb,
-            "accepted_lb": tally.accepted_lb,
-            "archived_lb": tally.archived_lb,
-            "in_flight_batches": tally.in_flight_batches,
-            "in_flight_width_lb": tally.in_flight_width_lb,
-            "waits": None if tally.waits is None else [{"until": at, "records": count} for at, count in tally.waits],
-            "release_to_final_p50_ms": tally.percentile_ms(0.5),
-            "release_to_final_p95_ms": tally.percentile_ms(0.95),
-            "release_to_final_p99_ms": tally.percentile_ms(0.99),
-            "delivery_counts_lb": tally.histogram,
-            "incomplete": tally.incomplete,
-            "ends": tally.ends.rows,
-        }
+        counts = {"window": at, **tally_row(tally), "ends": tally.ends.rows}
         yield named | {"tally": counts}
     for one in replay.poison():
         yield named | {"suspect": one.row()}

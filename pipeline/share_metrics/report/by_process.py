@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow.compute as pc
 
 from share_metrics.archive.commits import visible
-from share_metrics.archive.kept_rows import read_table
-from share_metrics.archive.page_rows import PageFiles
+from share_metrics.archive.page_rows import PageFiles, log_batches
 from share_metrics.ingest.log_samples import stored_samples
 from share_metrics.reader import Kind
 from share_metrics.replay.measuring import EVERY
@@ -41,7 +38,7 @@ def collect_here(data: Path, begin: datetime, end: datetime, window_s: int, know
     files, limits = PageFiles(data, period.begin - READ_BACK, period.end), limits_of(period)
     groups = group_figures(files.groups(COLUMNS).to_batches(), period)
     batches = pc.field("ts") < pc.scalar(period.end)
-    sums = merged(batch_sums(rows, limits) for rows in _log_meta(data, BATCH_COLUMNS, batches))
+    sums = merged(batch_sums(rows, limits) for rows in log_batches(data, BATCH_COLUMNS, batches))
     samples = stored_samples(data, begin - READ_BACK, period.end)
     around = Around(period, seen_ends(samples, sums, limits), groups.live)
     figures = Figures()
@@ -50,13 +47,6 @@ def collect_here(data: Path, begin: datetime, end: datetime, window_s: int, know
     ages = {}
     if visible(data, Kind.LOG_META):
         wanted = first_due(figures)
-        parts = _log_meta(data, APPEND_COLUMNS, None) if wanted else ()
+        parts = log_batches(data, APPEND_COLUMNS) if wanted else ()
         ages = ages_s(figures, earliest(first_appends(rows, wanted) for rows in parts), period)
     return assembled(period, figures, groups, ages, known.behind_s)
-
-
-def _log_meta(data: Path, columns: tuple[str, ...], wanted: Any) -> Iterator[Any]:
-    """The rows of `log_meta`, a table for each file; none unless they were ingested."""
-    for span in visible(data, Kind.LOG_META):
-        for piece in span.pieces:
-            yield read_table([piece.path], Kind.LOG_META, columns, wanted)

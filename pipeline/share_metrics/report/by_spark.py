@@ -124,24 +124,24 @@ def collect(  # noqa: PLR0917 - the parts of a report
     period = period_of(begin, end, window_s, known)
     between = RowsBetween((states, groups), period.begin - READ_BACK, period.end)
     of_groups = GroupFigures(period)
-    for own in _found(between.until(groups), COLUMNS, partial(group_figures, period=period)):
+    for own in found_by_stream(between.until(groups), COLUMNS, partial(group_figures, period=period)):
         of_groups.merge(own)
     around = Around(period, _seen(logs, period), of_groups.live)
     figures = Figures()
-    for part in _found(between.both(states), EVERY.needed, partial(figures_of, around=around)):
+    for part in found_by_stream(between.both(states), EVERY.needed, partial(figures_of, around=around)):
         figures.merge(part)
     return assembled(period, figures, of_groups, _ages(logs, figures, period), known.behind_s if known else 0)
 
 
-def _found(rows: DataFrame, columns: Sequence[str], find: Callable[[Iterable[Any]], R]) -> Iterator[R]:
+def found_by_stream(rows: DataFrame, columns: Sequence[str], find: Callable[[Iterable[Any]], R]) -> Iterator[R]:
     """The results of `find` for the rows of whole streams, in the order of `measured`: one for each task."""
     # Repeated rows are neighbours in this order (PM-34).
     needed = rows.select(*dict.fromkeys((*columns, "entry_id", "error")), place().alias("place")).repartition("stream")
     ordered = needed.sortWithinPartitions("stream", *ORDER, "place", "entry_id", "record_type").select(*columns)
-    return _each(ordered, find)
+    return found_by_task(ordered, find)
 
 
-def _each(rows: DataFrame, find: Callable[[Iterable[Any]], R]) -> Iterator[R]:
+def found_by_task(rows: DataFrame, find: Callable[[Iterable[Any]], R]) -> Iterator[R]:
     """The results of `find` for the rows of each task."""
 
     def pickled(batches: Iterable[Any]) -> Iterator[Any]:
@@ -160,7 +160,7 @@ def _seen(logs: Logs | None, period: Period) -> dict[tuple[str, int], SeenEnds]:
     sums = []
     if logs.batches is not None:
         batches = logs.batches.where(F.col("ts") < end).select(*BATCH_COLUMNS)
-        sums = list(_each(batches, partial(_sums, limits=limits)))
+        sums = list(found_by_task(batches, partial(_sums, limits=limits)))
     return seen_ends(samples, merged(sums), limits)
 
 
@@ -174,7 +174,7 @@ def _ages(logs: Logs | None, figures: Figures, period: Period) -> dict[Key, floa
         return {}
     wanted = first_due(figures)
     batches = logs.batches.select(*APPEND_COLUMNS)
-    return ages_s(figures, earliest(_each(batches, partial(_appends, wanted=wanted))) if wanted else {}, period)
+    return ages_s(figures, earliest(found_by_task(batches, partial(_appends, wanted=wanted))) if wanted else {}, period)
 
 
 def _appends(batches: Iterable[Any], wanted: dict[Key, int]) -> dict[Key, int]:

@@ -70,7 +70,7 @@ class Figures:
         """Take the results for one stream."""
         for key, progress in found.progress.items():
             if progress.windows:
-                self._partition(key, steps_of(progress), found.replays[key], around)
+                self._partition(key, steps_of(progress.windows), found.replays[key], around)
         for key, replay in found.replays.items():
             self._replay(key, replay, around.period)
         for key, reasons in found.reasons.items():

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from share_metrics.replay.columns import begins
-from share_metrics.replay.progress_rows import COUNTS, FRESH_S, NEWEST, NULLABLE, Progress
+from share_metrics.replay.progress_rows import COUNTS, FRESH_S, NEWEST, NULLABLE, Window
 from share_metrics.replay.replay import Tally
 from share_metrics.report.periods import Period, us_of
 from share_metrics.report.seen_ends import NONE, SeenAt, SeenEnds
@@ -43,9 +43,9 @@ class Steps:
         return self.sums["falls"] + ((done != NONE) & (hwm != NONE) & (hwm < done))
 
 
-def steps_of(progress: Progress) -> Steps:
-    """The windows of `progress`, of which there is at least one."""
-    windows = sorted(progress.windows.items())
+def steps_of(progress: Mapping[int, Window]) -> Steps:
+    """The windows of a share-partition by their starts, µs, of which there is at least one."""
+    windows = sorted(progress.items())
     rows = [window for _, window in windows]
     sums = np.stack([window.sums for window in rows], axis=1)
     present = np.stack([window.present for window in rows], axis=1) > 0
@@ -68,11 +68,15 @@ def steps_of(progress: Progress) -> Steps:
 
 class Lags(NamedTuple):
     """The lag at the ends of windows, NONE where it is unknown; whether it is only a lower bound; and 1 where a sampled
-    high watermark is below records that were finished before it, else 0."""
+    high watermark is below records that were finished before it, else 0.
+
+    `seen_us`: up to when the end of the log is known, NONE where it is not.
+    """
 
     lag: Any
     least: Any
     anomalies: Any
+    seen_us: Any
 
 
 def lags_at(windows_us: Any, values: Mapping[str, Any], seen: SeenAt, period: Period) -> Lags:
@@ -97,13 +101,17 @@ def lags_at(windows_us: Any, values: Mapping[str, Any], seen: SeenAt, period: Pe
     none = (known & fresh & ((raw == 0) | (seen_us >= done_at))) | ((done == NONE) & empty)
     lag = np.where(known & (raw > 0), raw, np.where(none, 0, NONE))
     low = (hwm == NONE) & (seen.sampled_us != NONE) & (seen.sampled_us >= np.maximum(windows_us, done_at)) & (raw < 0)
-    return Lags(lag, (lag > 0) & ~fresh, low.astype(np.int64))
+    return Lags(lag, (lag > 0) & ~fresh, low.astype(np.int64), seen_us)
 
 
 def anomalies_of(steps: Steps, log: SeenEnds | None, period: Period) -> Any:
     """The anomalies of each window: also a sampled high watermark below what was finished."""
-    found = lags_at(steps.window_us, steps.newest, _seen_at(log, steps.window_us), period)
-    return steps.anomalies + found.anomalies
+    return steps.anomalies + written_lags(steps, log, period).anomalies
+
+
+def written_lags(steps: Steps, log: SeenEnds | None, period: Period) -> Lags:
+    """The lag at the end of each window in which something was written."""
+    return lags_at(steps.window_us, steps.newest, _seen_at(log, steps.window_us), period)
 
 
 def _seen_at(log: SeenEnds | None, windows_us: Any) -> SeenAt:

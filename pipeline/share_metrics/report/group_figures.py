@@ -26,7 +26,7 @@ from share_metrics.report.periods import Period, us_of
 #: The columns that it needs.
 COLUMNS: Final = (
     "stream", "entry_id", "epoch", "seq", "ts", "record_type", "error", "group_id", "member_id", "tombstone", "cause",
-    "group_epoch", "client_id", "client_host", "member_epoch", "assigned", "initialized",
+    "reason", "group_epoch", "client_id", "client_host", "member_epoch", "assigned", "initialized",
 )  # fmt: skip
 _CHANGES: Final = ("joins", "leaves", "rebalances", "epoch_bumps", "flapping")
 _EVENTS: Final = frozenset({"member", "group", "target_meta", "deleted_group"})
@@ -41,7 +41,11 @@ _Id = tuple[int, int]
 
 @dataclass(slots=True)
 class GroupWindow:
-    """One window of a group: what changed in it, its members at the end, and whether it was deleted by then."""
+    """One window of a group: what changed in it, its members at the end, and whether it was deleted by then.
+
+    `reasons`: why members are gone. `events`, `members_sum`: the number of records, and the sum of the members after
+    each.
+    """
 
     joins: int = 0
     leaves: int = 0
@@ -50,6 +54,9 @@ class GroupWindow:
     epochs: set[int] = field(default_factory=set)
     members: int = 0
     gone: bool = False
+    reasons: Counter[str] = field(default_factory=Counter)
+    events: int = 0
+    members_sum: int = 0
 
     @property
     def epoch_bumps(self) -> int:
@@ -151,6 +158,7 @@ class GroupFigures:
             there[group, row["member_id"]] = not tombstone
             members[group] += int(not tombstone and not was_there) - int(tombstone and was_there)
             window.leaves += tombstone
+            window.reasons[row["reason"] or ""] += tombstone
             if not tombstone and not was_there and not cold:
                 window.joins += 1
                 if time_us is not None:
@@ -162,6 +170,8 @@ class GroupFigures:
         if not cold and row["group_epoch"] is not None:
             window.epochs.add(row["group_epoch"])
         window.members = members[group]
+        window.events += 1
+        window.members_sum += window.members
         window.gone = kind == "group" and bool(tombstone)
 
     def _newest(self, row: Row) -> None:

@@ -20,7 +20,7 @@ from share_metrics.archive.commits import visible
 from share_metrics.archive.compaction import compact
 from share_metrics.archive.folders import FolderError, checkpoints, noted, owned
 from share_metrics.commands import metrics
-from share_metrics.ingest import job, log_samples, tables
+from share_metrics.ingest import job, log_samples
 from share_metrics.ingest.job import Cluster, Exposition, Job, run
 from share_metrics.ingest.log_samples import sample, samples
 from share_metrics.ingest.read_up_to import Note
@@ -199,10 +199,7 @@ def test_windows_are_kept_and_what_is_old_is_not_made_again(spark: SparkSession,
 
 
 @pytest.mark.rule("PM-2", "PM-35")
-def test_hours_with_news_are_made_again_and_no_others(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tables, "_TABLES", {})  # `progress` is still written; the other tables use the same code
+def test_hours_with_news_are_made_again_and_no_others(spark: SparkSession, tmp_path: Path) -> None:
     batches = Batches(spark, tmp_path)
     batches.add((0, snapshot(0)), (1, update(15)), (7_200, update(40)))
     assert write_tables(spark, tmp_path) == ["1970-01-01T10", "1970-01-01T12"]
@@ -219,7 +216,6 @@ def test_the_lag_of_windows_in_which_nothing_was_written_is_kept_too(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A group is done after a minute; 40 more records arrive between the samples of 630 and of 1,230 s."""
-    monkeypatch.setattr(tables, "_TABLES", {})
     ends = iter((100, 140, 999, 1_140))
     monkeypatch.setattr(log_samples, "log_ends", lambda _: [LogEnd(TOPIC_TEXT, 0, 0, next(ends), None)])
     done = WriteStats(hwm=100)

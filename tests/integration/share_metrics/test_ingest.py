@@ -51,7 +51,7 @@ class Ingested:
         result = CliRunner().invoke(metrics, ["report", "--data", str(self.data), *times, "--out", str(out)])
         assert result.exit_code == 0, result.output
         assert result.stdout == (  # 13 minutes with lag
-            "amber: 1 share-partitions; 1 share-partition stands still, for 13 min; 1 share-partition of unknown lag; "
+            "amber: 1 share-partition; 1 share-partition stands still, for 13 min; 1 share-partition of unknown lag; "
             f"1 record failed, or has one delivery left\n{out}\n"
         )
         return out.read_bytes()

@@ -111,7 +111,7 @@ def of_core(both: Both) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     """Each window by the core: its key and start, and its values."""
     for stream in measured(both.rows.select(list(EVERY.needed)).to_batches(), 60 * _US):
         for key, progress in stream.progress.items():
-            steps = steps_of(progress)
+            steps = steps_of(progress.windows)
             found = filled_windows(steps, stream.replays[key].windows, both.seen.get(key[1:]), both.period)
             columns = {name: known(getattr(found, own)) for name, own in VALUES.items()}
             for number, at in enumerate(found.window_us.tolist()):

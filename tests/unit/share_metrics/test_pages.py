@@ -13,9 +13,11 @@ from click.testing import CliRunner
 
 from share_metrics import commands, pages
 from share_metrics.archive.commits import Span
+from share_metrics.archive.page_rows import PageFiles
 from share_metrics.commands import metrics
 from share_metrics.pages import Engine, engine_for
 from share_metrics.report import Report
+from share_metrics.report.periods import READ_BACK
 from tests.support.kept_history import History
 
 #: Runs a command in a process where pyspark cannot be imported, and prints which of these modules were.
@@ -33,11 +35,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return History(5).store(tmp_path_factory.mktemp("history"))
 
 
-@pytest.mark.rule("PM-3", "PM-111")
-def test_a_small_page_is_made_where_there_is_no_spark(data: Path, tmp_path: Path) -> None:
+@pytest.mark.rule("PM-3", "PM-111", "PM-114")
+@pytest.mark.parametrize("tables", [False, True], ids=["a page", "a page and tables"])
+def test_a_small_page_is_made_where_there_is_no_spark(tmp_path: Path, tables: bool) -> None:
     """Of PM-3 it does not show the default deployment."""
-    out = tmp_path / "page.html"
-    arguments = ["report", "--data", str(data), "--out", str(out), "--output", "json"]
+    data, out = History(5).store(tmp_path / "history"), tmp_path / "page.html"
+    arguments = ["report", "--data", str(data), "--out", str(out), "--output", "json", *["--tables"] * tables]
     done = subprocess.run(
         [sys.executable, "-c", ALONE, *arguments], capture_output=True, text=True, timeout=120, check=False,
         cwd=Path(__file__).parents[3],
@@ -47,6 +50,8 @@ def test_a_small_page_is_made_where_there_is_no_spark(data: Path, tmp_path: Path
     assert json.loads(found)["share_partitions"] == 9
     assert imported == "[]"
     assert "<h2>" in out.read_text(encoding="utf-8")
+    written = {path.name for path in (data / "metrics").glob("*")}
+    assert written == ({"progress", "lag", "replay", "groups", "read.json"} if tables else set())
 
 
 @pytest.mark.rule("PM-112")
@@ -75,7 +80,7 @@ def test_spark_makes_the_page_of_many_rows_of_large_files_and_of_rows_elsewhere(
         (["--engine", Engine.SPARK.value], True),
         (["--master", "local[1]"], True),
         (["--conf", "spark.ui.enabled=false"], True),
-        (["--tables"], True),
+        (["--tables"], False),
     ],
 )
 def test_the_engine_can_be_named_and_what_needs_spark_takes_it(
@@ -98,11 +103,23 @@ def test_the_engine_can_be_named_and_what_needs_spark_takes_it(
 
 
 @pytest.mark.rule("PM-112")
-def test_this_process_writes_no_tables(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", [["--master", "local[1]"], ["--conf", "spark.ui.enabled=false"]])
+def test_this_process_takes_no_option_of_sparks(data: Path, tmp_path: Path, option: list[str]) -> None:
     out = str(tmp_path / "page.html")
-    result = CliRunner().invoke(metrics, ["report", "--data", str(data), "--out", out, "--engine", "local", "--tables"])
+    result = CliRunner().invoke(metrics, ["report", "--data", str(data), "--out", out, "--engine", "local", *option])
     assert result.exit_code == 2
-    assert "--tables needs Spark: leave it out, or give --engine spark" in result.output
+    assert f"{option[0]} needs Spark: leave it out, or give --engine spark" in result.output
+
+
+@pytest.mark.rule("PM-112", "PM-114")
+def test_the_hours_of_tables_count_for_what_makes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    history = History(5)
+    data = history.store(tmp_path)
+    late = (history.at(5_300), history.at(5_400))
+    few = PageFiles(data, late[0] - READ_BACK, late[1]).weigh(1_000_000)
+    monkeypatch.setattr(pages, "ROWS_HERE_MAX", few)
+    assert engine_for(data, late) is Engine.LOCAL
+    assert engine_for(data, late, tables=True) is Engine.SPARK
 
 
 @pytest.mark.rule("PM-39")
