@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from kip932.store_settings import read_store
 
@@ -16,7 +15,6 @@ from .test_manifests_complete import USERS, user_faults
 from .test_manifests_tls import mounted, unreadable
 
 EXAMPLE = KUBERNETES / "examples" / "store-sentinels"
-EXECUTOR = KUBERNETES / "components" / "executors" / "executor.yaml"
 URL = "rediss+sentinel://sentinel-0:26379,sentinel-1:26379/main"
 PASSWORD = Path("/etc/sharegroups/sentinels/password")
 
@@ -63,14 +61,3 @@ def test_a_program_without_its_part_is_found(name: str, what: str) -> None:
     (fault,) = sentinel_faults(docs)
     expected = "'sharegroups-asker' logs in to Sentinels with None" if what == "env" else "nothing is mounted"
     assert fault.startswith(f"{name_of(doc)}: {expected}")
-
-
-@pytest.mark.rule("CM-248")
-def test_executors_can_read_the_password_by_the_same_path() -> None:
-    """They open the store, too, with the driver's settings; without the component there is no such secret."""
-    pod = yaml.safe_load(EXECUTOR.read_text(encoding="utf-8"))["spec"]
-    (volume,) = (each for each in pod["volumes"] if each["name"] == "sentinels")
-    assert volume["secret"] == {"secretName": "sharegroups-sentinels", "optional": True, "defaultMode": 0o440}
-    (container,) = pod["containers"]
-    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
-    assert Path(mounts["sentinels"]) == PASSWORD.parent

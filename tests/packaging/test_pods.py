@@ -18,6 +18,8 @@ from tests.support.ports import free_port
 
 KUBERNETES = Path(__file__).parents[2] / "deploy" / "kubernetes"
 USER, PASSWORD = "SHAREGROUPS_STORE_USERNAME", "SHAREGROUPS_STORE_PASSWORD_LOCATION"
+SENTINELS_USER = "SHAREGROUPS_STORE_SENTINEL_USERNAME"
+SENTINELS_PASSWORD = "SHAREGROUPS_STORE_SENTINEL_PASSWORD_LOCATION"
 
 
 def documents(folder: Path) -> Iterator[dict[str, Any]]:
@@ -79,6 +81,28 @@ def test_each_role_and_job_has_a_user_of_the_store_whose_password_is_a_file() ->
         assert volume == {"name": mount["name"], "secret": {"secretName": values[USER], "defaultMode": 0o440}}
         users.append(values[USER])
     assert len(users) == len(set(users)) == 6
+
+
+@pytest.mark.rule("CM-248")
+def test_all_that_opens_the_store_has_a_user_of_its_sentinels_whose_password_is_a_file() -> None:
+    docs = [doc for doc in documents(KUBERNETES / "components" / "store-sentinels") if doc["kind"] != "Component"]
+    (executor,) = (doc for doc in documents(KUBERNETES / "components" / "executors") if doc["kind"] == "Pod")
+    pods = [*map(pod_of, docs), executor["spec"]]
+    for pod in pods:
+        (container,) = pod["containers"]
+        (mount,) = (each for each in container["volumeMounts"] if each["name"] == "sentinels")
+        (volume,) = (each for each in pod["volumes"] if each["name"] == "sentinels")
+        assert (mount["mountPath"], mount["readOnly"]) == ("/etc/sharegroups/sentinels", True)
+        assert "subPath" not in mount, "a file that is mounted alone never changes"
+        assert volume["secret"]["secretName"] == "sharegroups-sentinels"
+        assert volume["secret"]["defaultMode"] == 0o440
+    for pod in map(pod_of, docs):
+        values = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
+        assert values == {
+            SENTINELS_USER: "sharegroups-asker",
+            SENTINELS_PASSWORD: "/etc/sharegroups/sentinels/password",
+        }
+    assert [pod["containers"][0]["name"] for pod in map(pod_of, docs)] == ["backup", "init", "pipeline", "role"]
 
 
 @pytest.mark.rule("CM-236")

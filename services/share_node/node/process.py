@@ -160,15 +160,8 @@ class NodeProcess:
         self.passwords.subscribe(self.authentication.changed)
         for_nodes = Authentication(rules=parse_rules(settings[PRINCIPAL_RULES]), for_nodes=True)
         self.server: Final = self._server_for_clients(settings, options, settings[LISTEN_PORT])
-        external = settings[EXTERNAL_LISTEN_PORT]
-        #: For clients from elsewhere, within the bounds of `server` (CM-246); None without it (CM-237).
-        self.external: Final = (
-            None
-            if external < 0
-            else self._server_for_clients(
-                settings, options, external, renamed=ExternalNames(self._node_of), beside=self.server
-            )
-        )
+        #: For clients from elsewhere, within the bounds of `server`; None without it.
+        self.external: Final = self._external_server(settings, options)
         host, port = internal_host(settings), settings[INTERNAL_LISTEN_PORT]
         #: For other nodes only (CM-80), with a byte budget of its own, so that clients cannot use up what nodes need.
         self.internal: Final = RpcServer(
@@ -351,6 +344,14 @@ class NodeProcess:
             renamed=renamed,
             beside=beside,
         )
+
+    def _external_server(self, settings: Settings, options: RpcOptions) -> RpcServer | None:
+        """Return the server for clients from elsewhere (CM-237), which shares the bounds of `server` (CM-246)."""
+        port = settings[EXTERNAL_LISTEN_PORT]
+        if port < 0:
+            return None
+        names = ExternalNames(self._node_of)
+        return self._server_for_clients(settings, options, port, renamed=names, beside=self.server)
 
     def _node_of(self, node_id: int) -> NodeRecord | None:
         """Return a node's entry in the list; this one's also before it has read the list."""
