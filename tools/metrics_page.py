@@ -132,7 +132,8 @@ def ingest_rows() -> Iterator[Row]:
     """Yield the metrics of an ingest; its collectors declare their families only by returning them."""
     usage = ProcessUsage()
     usage.watch_java(os.getpid())
-    return map(_row, [*Gauges().collect(), *Freshness().collect(), *usage.collect()])
+    own = [one for one in usage.collect() if not one.name.startswith("process_")]  # listed once, for services
+    return map(_row, [*Gauges().collect(), *Freshness().collect(), *own])
 
 
 def worker_rows() -> Iterator[Row]:
@@ -151,7 +152,8 @@ _SECTIONS: Final[tuple[tuple[str, str, Callable[[], Iterable[Row]]], ...]] = (
     ("Backups", "In the file of `sharegroups backup --textfile`.", backup_rows),
     (
         "The ingest of the metrics pipeline",
-        "At `--metrics-port` of `sharegroups metrics ingest --continuous`, or in the file of `--textfile`.",
+        "At `--metrics-port` of `sharegroups metrics ingest --continuous`, or in the file of `--textfile`. The port also "
+        "has `process_…`, as services have it, and only the port has `sharegroups_ingest_java_…`.",
         ingest_rows,
     ),
 )
