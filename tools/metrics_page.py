@@ -152,8 +152,8 @@ _SECTIONS: Final[tuple[tuple[str, str, Callable[[], Iterable[Row]]], ...]] = (
     ("Backups", "In the file of `sharegroups backup --textfile`.", backup_rows),
     (
         "The ingest of the metrics pipeline",
-        "At `--metrics-port` of `sharegroups metrics ingest --continuous`, or in the file of `--textfile`. The port also "
-        "has `process_…`, as services have it, and only the port has `sharegroups_ingest_java_…`.",
+        "At `--metrics-port` of `sharegroups metrics ingest --continuous`, or in the file of `--textfile`. The port "
+        "also has `process_…`, as services have it, and only the port has `sharegroups_ingest_java_…`.",
         ingest_rows,
     ),
 )
