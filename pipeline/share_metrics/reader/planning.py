@@ -99,7 +99,7 @@ def _passed(stream: str, start: Position, goal: Goal, queries: StreamQueries) ->
 def _recounted(stream: str, start: Position, n: int, last: EntryId, queries: StreamQueries) -> list[Gap]:
     """The gaps when the store now counts `n` entries up to a position, `last` being its newest one there.
 
-    If they are fewer, a tail was lost, or the store was restored and counts anew. If they are more, entries were
+    If they are fewer, a tail was lost, or the store was restored and counts again. If they are more, entries were
     written afterwards under ids that were already read, as to a store that was restored from an old copy. They are
     never read.
     """
