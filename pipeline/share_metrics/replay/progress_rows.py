@@ -213,21 +213,29 @@ class Progress:
         sums = np.add.reduceat(sums[:, low:], first, axis=1).T
         present = np.add.reduceat(present[:, low:], first, axis=1).T
         last = np.append(first[1:], len(window)) + low - 1
-        newest = {name: _last(there, last) for name, there in self._there(writes, steps).items()}
+        newest = {name: self._newest(name, _last(there, last), writes, steps) for name, there in
+                  self._there(writes, steps).items()}  # fmt: skip
         live = writes.kind != TOMBSTONE
         lives = _last(live, last)
+        eras, lives, gone = steps.era[lives].tolist(), lives.tolist(), (~live[last]).tolist()
+        begins_at = (first + low).tolist()
         for number, at in enumerate(window[first].tolist()):
             known = self.windows.setdefault(at * self._window_us, Window(0, 0))
             known.sums, known.present = known.sums + sums[number], known.present + present[number]
-            end, begin = int(last[number]), int(first[number]) + low
-            known.gone = not bool(live[end])
+            begin = begins_at[number]
+            known.gone = gone[number]
             if lives[number] >= begin:
-                known.era = int(steps.era[lives[number]])
-            for name, found in newest.items():
-                row = int(found[number])
-                if row >= begin:
-                    values = getattr(steps, _OF_STEPS[name]) if name in _OF_STEPS else writes.column(name)[0]
-                    known.newest[name] = Value(int(values[row]), int(steps.era[row]), int(writes.time_us[row]))
+                known.era = eras[number]
+            for name, (rows, values) in newest.items():
+                if rows[number] >= begin:
+                    known.newest[name] = values[number]
+
+    @staticmethod
+    def _newest(name: str, rows: Any, writes: Writes, steps: _Steps) -> tuple[list[int], list[Value]]:
+        """These rows, as a list, and the values of a name in them; −1 stands for a row whose value is not used."""
+        values = getattr(steps, _OF_STEPS[name]) if name in _OF_STEPS else writes.column(name)[0]
+        columns = (values[rows], steps.era[rows], writes.time_us[rows])
+        return rows.tolist(), list(map(Value, *(column.tolist() for column in columns)))
 
     @staticmethod
     def _there(writes: Writes, steps: _Steps) -> dict[str, Any]:

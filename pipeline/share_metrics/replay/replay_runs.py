@@ -79,8 +79,8 @@ class ColumnReplay(Replay):
         if enough and self._losses == writes.losses[0] and self._run(writes[:count]):
             return count
         count = count if enough else min(len(writes), RUN_MIN)
-        for number in range(count):
-            self.apply(writes.event(number))
+        for event in writes[:count].events():
+            self.apply(event)
         return count
 
     def _not_plain(self, writes: Writes) -> Any:

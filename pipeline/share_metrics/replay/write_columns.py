@@ -83,17 +83,25 @@ class Writes:
 
     def event(self, number: int) -> Event:
         """The record with this number, for `Replay.apply`."""
-        values, known = self.values[:, number], self.known[:, number]
+        return next(self[number : number + 1].events())
 
-        def value(name: str) -> int | None:
-            return int(values[AT[name]]) if known[AT[name]] else None
-
-        part = self.batches[:, self.offsets[number] : self.offsets[number + 1]]
-        return Event(
-            _NAMES[self.kind[number]], int(self.time_us[number]), int(self.losses[number]), value("start_offset"),
-            tuple(map(StateBatch, *part.tolist())), value("state_epoch"), bool(known[AT["write_id"]]),
-            value("delivery_limit"), self.archived.get(int(self.place[number]), ()), value("hwm"),
-        )  # fmt: skip
+    def events(self) -> Iterator[Event]:
+        """The records, for `Replay.apply`. Columns become lists at once, which is cheaper than value by value."""
+        start, epoch, limit, hwm = (
+            [value if known else None for value, known in zip(values.tolist(), there.tolist(), strict=True)]
+            for values, there in map(self.column, ("start_offset", "state_epoch", "delivery_limit", "hwm"))
+        )
+        kinds, times, losses, places = (
+            column.tolist() for column in (self.kind, self.time_us, self.losses, self.place)
+        )
+        named, offsets = self.column("write_id")[1].tolist(), self.offsets.tolist()
+        batches = tuple(map(StateBatch, *self.batches.tolist()))
+        for number, kind in enumerate(kinds):
+            yield Event(
+                _NAMES[kind], times[number], losses[number], start[number],
+                batches[offsets[number] : offsets[number + 1]], epoch[number], named[number], limit[number],
+                self.archived.get(places[number], ()), hwm[number],
+            )  # fmt: skip
 
 
 class Blocks:
