@@ -30,7 +30,7 @@ def registered(gauges: Gauges) -> CollectorRegistry:
 
 @pytest.mark.rule("PM-19", "PM-34", "PM-38", "PM-40", "PM-42", "PM-44", "PM-45", "PM-48", "PM-50", "PM-65")
 def test_newest_values_stay_and_counts_add_up_over_batches(spark: SparkSession) -> None:
-    gauges = Gauges(now=lambda: float(BASE_S + 100))
+    gauges = Gauges(now=lambda: float(BASE_S + 80))
     scraped = registered(gauges)
     lifecycle = Lifecycle({TOPIC: TopicState(TOPIC, "orders", 1, {}, (0,))}, {})
     gauges.take(Kind.GROUP, groups(spark, [(0, r.StateMetadata("G1", lifecycle))]))
@@ -70,7 +70,7 @@ def test_newest_values_stay_and_counts_add_up_over_batches(spark: SparkSession) 
 
 @pytest.mark.rule("CM-174")
 def test_prometheus_own_check_has_no_remark_on_what_an_ingest_serves(spark: SparkSession) -> None:
-    gauges = Gauges(now=lambda: float(BASE_S + 100))
+    gauges = Gauges(now=lambda: float(BASE_S + 80))
     gauges.take(Kind.SHARE_STATE, states(spark, [(1, snapshot(100))]))
     text = generate_latest(registered(gauges)).decode()
     assert "sharegroups_ingest_share_group_start_offset{" in text
@@ -87,7 +87,7 @@ def test_what_earlier_runs_have_kept_has_its_series_and_counts_nothing(spark: Sp
     history: list[tuple[int, ShareRecord] | Gap] = [*enumerate(records), lost]
     lifecycle = Lifecycle({TOPIC: TopicState(TOPIC, "orders", 1, {}, (0,))}, {})
     joined = r.MemberMetadata("G1", "m", None, "c", "h", ("t",))
-    gauges = Gauges(now=lambda: float(BASE_S + 100))
+    gauges = Gauges(now=lambda: float(BASE_S + 80))
     gauges.take(Kind.SHARE_STATE, states(spark, history), kept=True)
     reported: list[tuple[int, r.Record]] = [(0, r.StateMetadata("G1", lifecycle)), (1, joined)]
     reported.append((2, r.TargetMetadata("G1", 1, 0, {})))
@@ -155,3 +155,17 @@ def test_what_is_lost_and_what_is_behind_is_reported(spark: SparkSession) -> Non
     assert scraped.get_sample_value("sharegroups_ingest_quarantined_entries_total", stream) == 0
     assert scraped.get_sample_value("sharegroups_ingest_entries_behind", stream) == 3
     assert scraped.get_sample_value("sharegroups_ingest_entries_behind", {"stream": "{sgs:1}:log"}) == 2
+
+
+@pytest.mark.rule("PM-123")
+def test_of_the_rows_of_earlier_runs_only_those_after_a_lost_tail_count(spark: SparkSession) -> None:
+    """The second record was lost after it was read; the row of the gap says up to which id. The fourth is newer."""
+    lost = Gap(STREAM, EntryId(1, 1), EntryId(1, 2), 1, "tail")
+    lifecycle = Lifecycle({TOPIC: TopicState(TOPIC, "orders", 1, {}, (0,))}, {})
+    older = [(1, snapshot(100)), (2, update(110, stats=WriteStats(hwm=130, speo=121))), lost]
+    for newer, start in (([], None), ([(3, update(105, stats=WriteStats(hwm=130, speo=121)))], 105)):
+        gauges = Gauges(now=lambda: float(BASE_S + 80))
+        gauges.take(Kind.GROUP, groups(spark, [(0, r.StateMetadata("G1", lifecycle))]), kept=True)
+        gauges.take(Kind.SHARE_STATE, states(spark, [*older, *newer]), kept=True)
+        found = registered(gauges).get_sample_value("sharegroups_ingest_share_group_start_offset", NAMED)
+        assert found == start

@@ -1,4 +1,4 @@
-"""Which streams lost a tail, by the texts of gaps; rows are filtered by tests/integration/share_metrics/test_gauges."""
+"""Which streams lost a tail, by the texts of gaps. Rows are filtered in tests/integration/share_metrics/test_gauges."""
 
 from __future__ import annotations
 
