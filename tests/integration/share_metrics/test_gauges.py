@@ -63,7 +63,7 @@ def test_newest_values_stay_and_counts_add_up_over_batches(spark: SparkSession) 
     assert value("limit_archived_records_total") == 3 + 2
     assert value("writes_total") == 4 + 2
     assert value("poison_sightings_total") == 3 + 3, "by the group's own limit, and no rejected one"
-    assert scraped.get_sample_value("sharegroups_ingest_freshness_seconds", {"stream": STREAM}) == 96
+    assert scraped.get_sample_value("sharegroups_ingest_freshness_seconds", {"stream": STREAM}) == 76
     gauges.take(Kind.SHARE_STATE, states(spark, [(5, ShareTombstone(KEY))]))
     assert value("start_offset") is None
 
@@ -102,7 +102,7 @@ def test_what_earlier_runs_have_kept_has_its_series_and_counts_nothing(spark: Sp
     assert scraped.get_sample_value("sharegroups_ingest_share_group_members", {"group": "G1"}) == 1
     assert scraped.get_sample_value("sharegroups_ingest_share_group_rebalances_total", {"group": "G1"}) == 0
     assert scraped.get_sample_value("sharegroups_ingest_lost_entries_total", {"stream": STREAM}) == 0
-    assert scraped.get_sample_value("sharegroups_ingest_freshness_seconds", {"stream": STREAM}) == 97
+    assert scraped.get_sample_value("sharegroups_ingest_freshness_seconds", {"stream": STREAM}) == 77
     gauges.take(Kind.SHARE_STATE, states(spark, [(9, update(111, 4))]), 7)
     gauges.take(Kind.SHARE_STATE, states(spark, [(9, update(111, 4))]), 7)
     assert shown("writes_total") == 1, "a batch that comes again counts once"
@@ -162,10 +162,12 @@ def test_of_the_rows_of_earlier_runs_only_those_after_a_lost_tail_count(spark: S
     """The second record was lost after it was read; the row of the gap says up to which id. The fourth is newer."""
     lost = Gap(STREAM, EntryId(1, 1), EntryId(1, 2), 1, "tail")
     lifecycle = Lifecycle({TOPIC: TopicState(TOPIC, "orders", 1, {}, (0,))}, {})
-    older = [(1, snapshot(100)), (2, update(110, stats=WriteStats(hwm=130, speo=121))), lost]
-    for newer, start in (([], None), ([(3, update(105, stats=WriteStats(hwm=130, speo=121)))], 105)):
+    stats = WriteStats(hwm=130, speo=121)
+    older: list[tuple[int, ShareRecord] | Gap] = [(1, snapshot(100)), (2, update(110, stats=stats)), lost]
+    newer = [(3, update(105, stats=stats))]
+    for rows, start in ((older, None), ([*older, *newer], 105)):
         gauges = Gauges(now=lambda: float(BASE_S + 80))
         gauges.take(Kind.GROUP, groups(spark, [(0, r.StateMetadata("G1", lifecycle))]), kept=True)
-        gauges.take(Kind.SHARE_STATE, states(spark, [*older, *newer]), kept=True)
+        gauges.take(Kind.SHARE_STATE, states(spark, rows), kept=True)
         found = registered(gauges).get_sample_value("sharegroups_ingest_share_group_start_offset", NAMED)
         assert found == start
