@@ -98,10 +98,10 @@ def test_of_equal_failures_in_a_row_the_first_is_reported() -> None:
 
 @pytest.mark.rule("PM-121")
 @pytest.mark.parametrize(
-    ("error", "ran"),
+    ("error", "expected"),
     [(StoreUnreachableError("it hangs"), ["first"]), (StoreReplyError("it refuses"), ["first", "second"])],
 )
-def test_a_store_that_does_not_answer_is_asked_once_in_a_trigger(error: Exception, ran: list[str]) -> None:
+def test_a_store_that_does_not_answer_is_asked_once_in_a_trigger(error: Exception, expected: list[str]) -> None:
     """To find that it does not takes many seconds, in which the job does nothing else."""
     did: list[str] = []
 
@@ -111,7 +111,7 @@ def test_a_store_that_does_not_answer_is_asked_once_in_a_trigger(error: Exceptio
 
     tasks = {"the first failed": first, "the second failed": lambda: did.append("second")}
     Upkeep((), lambda *_: None, tasks, 60, lambda _: None).begin()
-    assert did == ran
+    assert did == expected
 
 
 def test_a_mistake_of_ours_is_not_hidden() -> None:
