@@ -116,6 +116,7 @@ def test_without_the_times_of_batches_what_is_old_is_a_lower_bound_or_unknown(
     seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(by_process, "visible", lambda *_: [])  # no batches of logs were ingested
+    monkeypatch.setattr(by_process, "log_batches", lambda *_: [])
     monkeypatch.setattr(filled_windows, "FRESH_S", FRESH_S)
     found = lines(collect_here(seen.play.data, seen.play.began, seen.end, 1, Known(seen.until)))
     (_, outage_begins), (outage_ends, _), _ = seen.play.ingested
