@@ -135,7 +135,7 @@ def test_what_is_wrong_with_the_settings_is_reported_before_who_owns_the_directo
 @pytest.mark.rule("SR-20")
 def test_only_findings_that_exist_can_be_allowed(tmp_path: Path) -> None:
     message = _refused(tmp_path, *up_words(tmp_path / "data", None, "--allow", "nonsense"))
-    assert "'nonsense' is not one of 'appendfsync', 'appendonly', 'maxmemory-policy', 'replicas', 'version'" in message
+    assert "'nonsense' is not one of 'appendfsync', 'appendonly', 'default-user', 'maxmemory-policy'" in message
     assert not (tmp_path / "data").exists()
 
 
