@@ -232,7 +232,7 @@ class Progress:
 
     @staticmethod
     def _newest(name: str, rows: Any, writes: Writes, steps: _Steps) -> tuple[list[int], list[Value]]:
-        """These rows, as a list, and the values of a name in them; −1 stands for a row whose value is not used."""
+        """These rows, as a list, and the values of a name in them; −1 is a row whose value is not used."""
         values = getattr(steps, _OF_STEPS[name]) if name in _OF_STEPS else writes.column(name)[0]
         columns = (values[rows], steps.era[rows], writes.time_us[rows])
         return rows.tolist(), list(map(Value, *(column.tolist() for column in columns)))
